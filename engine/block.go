@@ -57,7 +57,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	if !ok {
 		return Blocking{}, core.Wrap(op, core.Invalid("blocking reason", "is not one that an operator can block for"))
 	}
-	if err := checkText("blocking detail", detail, maxFreeText); err != nil {
+	if err := core.CheckText("blocking detail", detail, core.MaxFreeText); err != nil {
 		return Blocking{}, core.Wrap(op, err)
 	}
 	return operate(ctx, e, x, operation[Blocking]{
@@ -204,7 +204,7 @@ func (o Operator) listBlocked(
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -227,7 +227,7 @@ func (o Operator) listBlocked(
 			return page, core.Corrupt("ff_exec_core.lane_id", err)
 		}
 	}
-	return pageOf(blocked, limit, func(b *BlockedExecution) string { return cursorOf(list, placeOf(b)) }), nil
+	return pageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) }), nil
 }
 
 // placeOf encodes the position of an execution in the listing: blocked since, partition, id, lane.
@@ -261,7 +261,7 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 // executions and skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {

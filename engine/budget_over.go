@@ -16,7 +16,7 @@ import (
 // run in any number of processes.
 func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, error) {
 	const op = "cancel executions over budget"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	done, err := m.e.cancelOver(ctx, op, batch)

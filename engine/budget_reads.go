@@ -69,7 +69,7 @@ func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (pag
 	if limit, err = pageSize(limit); err != nil {
 		return page, core.Wrap(op, err)
 	}
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
@@ -82,7 +82,7 @@ func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (pag
 		return page, core.Wrap(op, err)
 	}
 	found := pageOf(rows, limit, func(row *db.ListBudgetsRow) string {
-		return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
+		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
@@ -104,8 +104,8 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	b := Budget{
 		Labels:   BudgetLabels{ScopeType: row.ScopeType, ScopeID: row.ScopeID, Mode: row.EnforcementMode},
 		Breaches: row.BreachCount, SoftBreaches: row.SoftBreachCount,
-		LastBreach: optionalTime(row.LastBreachAtMs), LastBreachDimension: row.LastBreachDim,
-		NextReset: optionalTime(row.NextResetAtMs), CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.UpdatedAtMs),
+		LastBreach: core.OptionalTime(row.LastBreachAtMs), LastBreachDimension: row.LastBreachDim,
+		NextReset: core.OptionalTime(row.NextResetAtMs), CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.UpdatedAtMs),
 		Usage: make(map[string]int64, len(row.Dimensions)), Reserved: make(map[string]int64, len(row.ReservedDimensions)),
 	}
 	for i, dimension := range row.Dimensions {
@@ -125,9 +125,9 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	}
 	b.Key, b.Namespace = p.Key, id.Namespace(p.Namespace)
 	b.Labels.OnHardLimit, b.Labels.OnSoftLimit = p.OnHard, p.OnSoft
-	b.ResetEvery, b.CancelOnBreach = retentionOf(p.ResetIntervalMs), p.CancelOnBreach
+	b.ResetEvery, b.CancelOnBreach = core.RetentionOf(p.ResetIntervalMs), p.CancelOnBreach
 	if p.Ephemeral() {
-		b.Retention, b.NextReset = retentionOf(p.RetentionMs), time.Time{}
+		b.Retention, b.NextReset = core.RetentionOf(p.RetentionMs), time.Time{}
 	}
 	b.Limits = limitsOf(p)
 	return b, nil

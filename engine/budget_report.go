@@ -103,7 +103,7 @@ func (e *Engine) countUsage(ctx context.Context, op string, item *usageItem) (Us
 
 // countItem counts an item, together with others unless the engine is bound to a caller's transaction.
 func (e *Engine) countItem(ctx context.Context, op string, item *usageItem) error {
-	if err := checkText("Key", item.key, MaxUsageKey); err != nil {
+	if err := core.CheckText("Key", item.key, MaxUsageKey); err != nil {
 		return core.Wrap(op, err)
 	}
 	if item.key != "" {

@@ -85,7 +85,7 @@ func (r *budgetReset) write(ctx context.Context, tx *core.Txn, nowMs, nextMs int
 // budget; skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ResetBudgets(ctx context.Context, batch int) (int, error) {
 	const op = "reset budgets"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()
@@ -170,7 +170,7 @@ func (e *Engine) retireBudget(ctx context.Context, tx *core.Txn, partition int16
 // processes.
 func (m Maintenance) PruneUsageKeys(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "prune usage keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {

@@ -21,7 +21,7 @@ const (
 	MaxDimensions = 1000           // dimensions of a budget's limits, and of a report
 	MaxUsageKey   = 512            // bytes of the key of a report
 	MaxBudgetKey  = 512            // bytes of [BudgetSpec].Key
-	MaxBudgetText = maxFreeText    // bytes of each of [BudgetLabels]
+	MaxBudgetText = 1024           // bytes of each of [BudgetLabels]
 	UsageKeyKept  = 24 * time.Hour // how long the key of a report is remembered
 	initDimension = "_init"        // a row of FlowFabric that is no dimension
 	usageKeyMs    = int64(UsageKeyKept / time.Millisecond)
@@ -200,7 +200,7 @@ func checkDimension(field, dimension string) error {
 	case strings.ContainsFunc(dimension, unicode.IsControl):
 		return core.Invalid(field, fmt.Sprintf("has the dimension %q with a control character", dimension))
 	}
-	return checkText(field, dimension, MaxDimension)
+	return core.CheckText(field, dimension, MaxDimension)
 }
 
 // named checks the id and the key of a budget, and derives the id from the key.
@@ -220,7 +220,7 @@ func (s *BudgetSpec) named(e *Engine) error {
 		return core.Invalid("Key", "is set, and so is an ID that is not its own")
 	}
 	s.ID = derived
-	return checkText("Key", s.Key, MaxBudgetKey)
+	return core.CheckText("Key", s.Key, MaxBudgetKey)
 }
 
 // policy checks the limits and the interval of a budget.
@@ -258,7 +258,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 		{"Labels.OnHardLimit", s.Labels.OnHardLimit},
 		{"Labels.OnSoftLimit", s.Labels.OnSoftLimit},
 	} {
-		if err := checkText(label.field, label.text, MaxBudgetText); err != nil {
+		if err := core.CheckText(label.field, label.text, MaxBudgetText); err != nil {
 			return p, err
 		}
 	}

@@ -21,7 +21,7 @@ func checkBusinessKey(k id.BusinessKey) error {
 		if part.text == "" {
 			return core.Invalid(part.field, "is empty")
 		}
-		if err := checkText(part.field, part.text, part.limit); err != nil {
+		if err := core.CheckText(part.field, part.text, part.limit); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // number of processes.
 func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) {
 	const op = "resume callers"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()
@@ -64,7 +64,7 @@ func (e *Engine) answerCallers(ctx context.Context, tx *core.Txn, ends []db.Scan
 		step   string
 	}
 	seen := make(map[call]bool)
-	var waiting callers
+	var waiting core.Callers
 	var looked []int64
 	for _, end := range ends {
 		c := call{id.ExecutionIDFromRow(end.PartitionKey, end.ExecutionID), end.Step}
@@ -74,13 +74,13 @@ func (e *Engine) answerCallers(ctx context.Context, tx *core.Txn, ends []db.Scan
 		looked = append(looked, end.ID)
 		if !end.Gone && !seen[c] {
 			seen[c] = true
-			waiting.add(c.caller, c.step)
+			waiting.Add(c.caller, c.step)
 		}
 	}
 	if len(looked) == 0 {
 		return 0, nil
 	}
-	if err := e.resumeCallers(ctx, tx, &waiting, nowMs); err != nil {
+	if err := e.c.ResumeCallers(ctx, tx, &waiting, nowMs); err != nil {
 		return 0, err
 	}
 	_, err = e.c.Q.DropCallEnds(ctx, tx, looked)

@@ -1,84 +1,11 @@
 package engine
 
 import (
-	"encoding/json"
-	"fmt"
 	"math"
-	"strconv"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/normalise"
-	"github.com/flowfabric/flowfabric-go/policy"
-	"github.com/flowfabric/flowfabric-go/state"
 )
-
-// decodeTags reads the tags of an execution, without the values that are not strings.
-func decodeTags(document []byte) map[string]string {
-	if len(document) == 0 || string(document) == "{}" {
-		return nil
-	}
-	var raw map[string]any
-	if json.Unmarshal(document, &raw) != nil {
-		return nil
-	}
-	tags := make(map[string]string, len(raw))
-	for key, value := range raw {
-		if text, ok := value.(string); ok {
-			tags[key] = text
-		}
-	}
-	return tags
-}
-
-// number reads a count or time stored as a JSON string or number. It returns -1 for anything else.
-func number(raw json.RawMessage) int64 {
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		text = string(raw)
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return n
-}
-
-func optionalTime(ms *int64) time.Time {
-	if ms == nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(*ms)
-}
-
-func checkText(field, value string, limit int) error {
-	if len(value) > limit {
-		return core.Invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
-	}
-	if err := id.CheckText(field, value); err != nil {
-		return core.InvalidBecause(field, err)
-	}
-	return nil
-}
-
-// instant converts an optional time; 0 stands for none.
-func instant(field string, t time.Time) (int64, error) {
-	if t.IsZero() {
-		return 0, nil
-	}
-	// Outside these years the count of milliseconds would overflow.
-	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
-		return 0, core.Invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
-	}
-	return t.UnixMilli(), nil
-}
-
-const maxFreeText = 1024
-
-const maxKind = 255
-
-const maxTagValue = 64 << 10
 
 // MaxLeaseTTL is the longest lease: 2^32-1 milliseconds. The shortest is one millisecond.
 const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
@@ -88,68 +15,4 @@ func checkTTL(field string, ttl time.Duration) error {
 		return core.Invalid(field, "must be between 1ms and 2^32-1 ms")
 	}
 	return nil
-}
-
-func checkRetention(field string, d time.Duration) error {
-	switch {
-	case d == policy.KeepForever || d >= policy.MinRetention && d <= math.MaxInt64-time.Millisecond:
-		return nil
-	default:
-		return core.Invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
-	}
-}
-
-func isTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
-
-// publicState derives the public state and the outcome of an execution from its stored literals.
-func publicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
-	canonical, err := normalise.LifecyclePhase(phase)
-	if err != nil {
-		return "", "", core.Corrupt("ff_exec_core.lifecycle_phase", err)
-	}
-	eligible, err := normalise.EligibilityState(eligibility)
-	if err != nil {
-		return "", "", core.Corrupt("ff_exec_core.eligibility_state", err)
-	}
-	stored, err := normalise.PublicState(public)
-	if err != nil {
-		return "", "", core.Corrupt("ff_exec_core.public_state", err)
-	}
-	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
-	outcome := normalise.TerminalOutcome(facts)
-	return state.Effective(stored, canonical, eligible, outcome), outcome, nil
-}
-
-func retentionOf(ms int64) time.Duration {
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return policy.KeepForever
-	}
-	return time.Duration(ms) * time.Millisecond
-}
-
-// addTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
-func addTTL(atMs, ttlMs int64) int64 {
-	if atMs > math.MaxInt64-ttlMs {
-		return math.MaxInt64
-	}
-	return atMs + ttlMs
-}
-
-func laneTexts(lanes []id.LaneID, field string) ([]string, error) {
-	texts := make([]string, len(lanes))
-	for i, lane := range lanes {
-		if err := lane.Validate(); err != nil {
-			return nil, core.InvalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
-		}
-		texts[i] = string(lane)
-	}
-	return texts, nil
-}
-
-func idsOfLanes(texts []string) []id.LaneID {
-	lanes := make([]id.LaneID, len(texts))
-	for i, text := range texts {
-		lanes[i] = id.LaneID(text)
-	}
-	return lanes
 }

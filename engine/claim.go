@@ -25,7 +25,7 @@ func (s ClaimSpec) validate() error {
 		if kind == "" {
 			return core.Invalid("kinds", "must not contain an empty kind")
 		}
-		if err := checkText("kinds", kind, maxKind); err != nil {
+		if err := core.CheckText("kinds", kind, core.MaxKind); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
 		Kind:      row.ExecutionKind,
 		Payload:   row.Payload,
-		Tags:      decodeTags(row.Tags),
+		Tags:      core.DecodeTags(row.Tags),
 		Priority:  int(row.Priority),
 		CreatedAt: time.UnixMilli(row.CreatedAtMs),
 		Type:      state.InitialAttempt,

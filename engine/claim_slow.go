@@ -65,10 +65,10 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			c := Claimed{
 				ID:        x,
 				Lease:     spec.lease(Fence{Execution: x, Attempt: int(next.index), Epoch: next.epoch}, leaseIDs[i], next.id),
-				ExpiresAt: time.UnixMilli(addTTL(nowMs, spec.LeaseTTL.Milliseconds())),
+				ExpiresAt: time.UnixMilli(core.AddTTL(nowMs, spec.LeaseTTL.Milliseconds())),
 				Kind:      row.ExecutionKind,
 				Payload:   row.Payload,
-				Tags:      decodeTags(row.Tags),
+				Tags:      core.DecodeTags(row.Tags),
 				Flow:      row.FlowID,
 				Priority:  int(row.Priority),
 				CreatedAt: time.UnixMilli(row.CreatedAtMs),
@@ -78,7 +78,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			}
 			var timeoutAtMs int64
 			if row.AttemptTimeoutMs > 0 {
-				timeoutAtMs = addTTL(nowMs, row.AttemptTimeoutMs)
+				timeoutAtMs = core.AddTTL(nowMs, row.AttemptTimeoutMs)
 				c.TimeoutAt = time.UnixMilli(timeoutAtMs)
 			}
 			claimed = append(claimed, c)

@@ -113,13 +113,13 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 		attempts[i] = attemptOf(&rows[i])
 	}
 	return pageOf(attempts, limit, func(a *Attempt) string {
-		return cursorOf(list, binary.BigEndian.AppendUint32(nil, uint32(a.Index)))
+		return core.CursorOf(list, binary.BigEndian.AppendUint32(nil, uint32(a.Index)))
 	}), nil
 }
 
 // readAttemptCursor returns the index after which a page starts.
 func readAttemptCursor(list, cursor string) (int32, error) {
-	key, err := readCursor(list, cursor)
+	key, err := core.ReadCursor(list, cursor)
 	switch {
 	case err != nil:
 		return 0, err
@@ -166,10 +166,10 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 		Worker:    id.WorkerID(row.WorkerID),
 		Instance:  id.WorkerInstanceID(row.WorkerInstanceID),
 		Epoch:     max(row.LeaseEpoch, 0),
-		StartedAt: optionalTime(row.StartedAtMs),
-		ResumedAt: optionalTime(row.ResumedAtMs),
+		StartedAt: core.OptionalTime(row.StartedAtMs),
+		ResumedAt: core.OptionalTime(row.ResumedAtMs),
 		Frames:    row.StreamFrames,
-		FrameAt:   optionalTime(row.StreamAtMs),
+		FrameAt:   core.OptionalTime(row.StreamAtMs),
 	}
 	a.Outcome, a.Err = normalise.AttemptOutcome(row.Outcome)
 	if a.Err != nil {
@@ -178,10 +178,10 @@ func attemptOf(row *db.ListAttemptsRow) Attempt {
 	a.setNames(row, &raw, ours)
 	a.setLease(row, &raw, ours)
 	if a.Outcome.Finished(row.TerminalAtMs != nil) {
-		a.EndedAt = optionalTime(row.TerminalAtMs)
+		a.EndedAt = core.OptionalTime(row.TerminalAtMs)
 	}
 	if a.Outcome == state.AttemptOutcomeRetry || a.Outcome == state.AttemptOutcomeInterrupted {
-		a.NextAt = optionalTime(row.DelayUntilMs)
+		a.NextAt = core.OptionalTime(row.DelayUntilMs)
 	}
 	a.setFailure(row, &raw)
 	for _, l := range raw.Lost {
@@ -226,7 +226,7 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 		ExpiresAt: time.UnixMilli(*row.LeaseExpiresAtMs),
 	}
 	if ours {
-		a.TimeoutAt = optionalTime(row.TimeoutAtMs)
+		a.TimeoutAt = core.OptionalTime(row.TimeoutAtMs)
 		return
 	}
 	if raw.LeaseID != "" {
@@ -242,7 +242,7 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 // ended the execution with the execution.
 func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	failed := rawAttempt{Reason: raw.Reason, Category: raw.Category, Class: raw.Class}
-	if isTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {
+	if core.IsTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {
 		_ = json.Unmarshal(row.ExecutionRawFields, &failed)
 		failed.Reason = cmp.Or(failed.Reason, failed.LastFailure)
 	}

@@ -3,13 +3,10 @@ package engine
 import (
 	"cmp"
 	"context"
-	"slices"
 
-	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -103,11 +100,11 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 			return none, false, x.ended()
 		},
 		write: func(ctx context.Context, tx *core.Txn, items []*heldExecution, _ []Outcome[struct{}]) error {
-			ends := newCancelling(items[0].NowMs)
+			ends := core.NewCancelling(items[0].NowMs)
 			for _, x := range items {
-				ends.add(x.id, specs[x.n].cancellation())
+				ends.Add(x.id, specs[x.n].cancellation())
 			}
-			_, err := e.endCancelled(ctx, tx, ends)
+			_, err := e.c.EndCancelled(ctx, tx, ends)
 			return err
 		},
 	}
@@ -127,10 +124,10 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 }
 
 func (s *CancelSpec) check() error {
-	if err := checkText("reason", s.Reason, MaxCancelReason); err != nil {
+	if err := core.CheckText("reason", s.Reason, MaxCancelReason); err != nil {
 		return err
 	}
-	if err := checkText("source", s.Source, maxCancelSource); err != nil {
+	if err := core.CheckText("source", s.Source, maxCancelSource); err != nil {
 		return err
 	}
 	switch {
@@ -142,26 +139,11 @@ func (s *CancelSpec) check() error {
 	return nil
 }
 
-// cancellation has the reason, source and revoker of a cancellation. An execution with a pending cancellation keeps its
-// first reason and source.
-type cancellation struct {
-	reason    string
-	source    string // on whose behalf
-	revokedBy string // the revoker in the lease event, if a lease is lost
-}
-
-// Revokers of leases in lease events.
-const (
-	revokedByHolder     = "backend" // its own call
-	revokedByOperator   = "operator"
-	revokedByReconciler = "reconciler" // a background job
-)
-
-func (s *CancelSpec) cancellation() cancellation {
+func (s *CancelSpec) cancellation() core.Cancellation {
 	if s.Fence == nil {
-		return cancellation{s.Reason, cmp.Or(s.Source, CancelledByOperator), revokedByOperator}
+		return core.Cancellation{Reason: s.Reason, Source: cmp.Or(s.Source, CancelledByOperator), RevokedBy: core.RevokedByOperator}
 	}
-	return cancellation{s.Reason, cmp.Or(s.Source, CancelledByWorker), revokedByHolder}
+	return core.Cancellation{Reason: s.Reason, Source: cmp.Or(s.Source, CancelledByWorker), RevokedBy: core.RevokedByHolder}
 }
 
 // fence refuses the call of a holder that does not hold x. If x has no lease, the last holder may cancel an execution
@@ -181,61 +163,4 @@ func (s *CancelSpec) fence(x *heldExecution, phase state.LifecyclePhase) error {
 		refusal.Err = fferr.ErrStaleLease
 	}
 	return refusal
-}
-
-// cancelling is a set of executions that end as cancelled, in lock order.
-type cancelling struct{ params db.EndCancelledParams }
-
-func newCancelling(nowMs int64) *cancelling {
-	return &cancelling{params: db.EndCancelledParams{NowMs: nowMs}}
-}
-
-func (s *cancelling) add(x id.ExecutionID, how cancellation) {
-	p := &s.params
-	p.PartitionKeys = append(p.PartitionKeys, x.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.UUID()))
-	p.Reasons = append(p.Reasons, how.reason)
-	p.Sources = append(p.Sources, how.source)
-	p.RevokedBys = append(p.RevokedBys, how.revokedBy)
-}
-
-// endCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
-// locked the executions, their current attempts and the flows of members.
-func (e *Engine) endCancelled(ctx context.Context, tx *core.Txn, s *cancelling) ([]core.EndedExecution, error) {
-	var rows []db.EndCancelledRow
-	err := pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error {
-			return e.c.Q.DropEntriesOf(ctx, conn, db.DropEntriesOfParams{
-				PartitionKeys: s.params.PartitionKeys, ExecutionIDs: s.params.ExecutionIDs,
-			})
-		},
-		func(conn db.DBTX) (err error) {
-			rows, err = e.c.Q.EndCancelled(ctx, conn, s.params)
-			return err
-		},
-	)
-	if err != nil {
-		return nil, err
-	}
-	once := !slices.ContainsFunc(rows, func(row db.EndCancelledRow) bool { return row.Replayed })
-	ended := make([]core.EndedExecution, len(rows))
-	for i, row := range rows {
-		ended[i] = core.EndedExecution{
-			ID:      id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes)),
-			Flow:    core.FlowOf(row.FlowID),
-			Outcome: state.CompletionCancelled,
-			Once:    once,
-		}
-		if row.Leased {
-			tx.Due.Leases()
-			tx.Due.Lost(row.WorkerInstanceID)
-		}
-		if row.HasLimits {
-			tx.Due.Gated()
-		}
-		if row.SequenceLane != "" {
-			tx.Due.SequenceEnded(row.SequenceLane)
-		}
-	}
-	return ended, e.c.DiscardAndResolve(ctx, tx, ended, s.params.NowMs)
 }

@@ -63,7 +63,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 		}
 	}
 	chunks := chunkCreations(b.creations)
-	err := inChunks(len(chunks), 1, func(n, _ int) error {
+	err := core.InChunks(len(chunks), 1, func(n, _ int) error {
 		return e.createChunk(ctx, op, b.creations, chunks[n], b.results)
 	}, func(n int, err error) {
 		for _, i := range chunks[n] {
@@ -136,7 +136,7 @@ func chunkCreations(creations []creation) [][]int {
 	}
 	var chunks [][]int
 	for _, group := range groups {
-		chunks = append(chunks, bySize(group, MaxCreate, func(i int) int { return creations[i].size() })...)
+		chunks = append(chunks, core.BySize(group, MaxCreate, func(i int) int { return creations[i].size() })...)
 	}
 	return chunks
 }

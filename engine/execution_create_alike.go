@@ -85,7 +85,7 @@ func announce(due *core.Notifications, group []*creation) {
 // alikeSteps returns the statements that insert groups, and the statements of the steps behind them.
 func (e *Engine) alikeSteps(ctx context.Context, groups [][]*creation) (steps []core.Step) {
 	for _, group := range groups {
-		for _, part := range byBytes(group, len(group), maxAlikeBytes, (*creation).size) {
+		for _, part := range core.ByBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, e.alikeStep(ctx, part))
 		}
 	}

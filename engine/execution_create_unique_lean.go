@@ -41,7 +41,7 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 		if len(fresh) == 0 {
 			return plan.results, nil
 		}
-		if len(byBytes(fresh, len(fresh), maxAlikeBytes, (*creation).size)) > 1 {
+		if len(core.ByBytes(fresh, len(fresh), maxAlikeBytes, (*creation).size)) > 1 {
 			break
 		}
 		taken, err := e.insertAlikeUnique(ctx, op, fresh)

@@ -137,7 +137,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		Namespace:            id.Namespace(raw.Namespace),
 		Kind:                 raw.Kind,
 		Priority:             int(row.Priority),
-		Tags:                 decodeTags(raw.Tags),
+		Tags:                 core.DecodeTags(raw.Tags),
 		RequiredCapabilities: row.RequiredCapabilities,
 		State:                vector,
 		BlockingDetail:       raw.BlockingDetail,
@@ -145,9 +145,9 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 		CancelledBy:          core.Deref(row.CancelledBy),
 		FailureReason:        raw.FailureReason,
 		CreatedAt:            time.UnixMilli(row.CreatedAtMs),
-		EndedAt:              optionalTime(row.TerminalAtMs),
-		Attempts:             int(max(int64(row.AttemptRows), int64(core.Deref(row.FfxAttemptCount)), number(raw.AttemptCount))),
-		Retries:              int(max(int64(core.Deref(row.FfxRetryCount)), number(raw.RetryCount), 0)),
+		EndedAt:              core.OptionalTime(row.TerminalAtMs),
+		Attempts:             int(max(int64(row.AttemptRows), int64(core.Deref(row.FfxAttemptCount)), core.Number(raw.AttemptCount))),
+		Retries:              int(max(int64(core.Deref(row.FfxRetryCount)), core.Number(raw.RetryCount), 0)),
 		LeasesLost:           int(max(row.LeaseReclaimCount, 0)),
 	}
 	if err := s.Lane.Validate(); err != nil {
@@ -159,16 +159,16 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	if s.FailureReason == "" {
 		s.FailureReason = raw.LastFailure
 	}
-	lastMutation := max(core.Deref(row.FfxLastMutationAtMs), number(raw.LastMutationAt))
+	lastMutation := max(core.Deref(row.FfxLastMutationAtMs), core.Number(raw.LastMutationAt))
 	if lastMutation <= 0 {
 		lastMutation = row.CreatedAtMs
 	}
 	s.LastMutationAt = time.UnixMilli(lastMutation)
-	s.StartedAt = optionalTime(row.StartedAtMs)
+	s.StartedAt = core.OptionalTime(row.StartedAtMs)
 	if s.StartedAt.IsZero() {
-		s.StartedAt = optionalTime(row.FirstAttemptStartedAtMs)
+		s.StartedAt = core.OptionalTime(row.FirstAttemptStartedAtMs)
 	}
-	s.setTimes(row, number(raw.DelayUntil))
+	s.setTimes(row, core.Number(raw.DelayUntil))
 	if err := s.setAttempt(row, &raw); err != nil {
 		return nil, err
 	}
@@ -269,7 +269,7 @@ func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 			deadline = row.DeadlineAtMs
 		}
 	default:
-		s.DelayUntil = optionalTime(row.DeadlineAtMs)
+		s.DelayUntil = core.OptionalTime(row.DeadlineAtMs)
 	}
 	if deadline != nil && *deadline > 0 {
 		s.Deadline = time.UnixMilli(*deadline)
@@ -334,7 +334,7 @@ func (s *ExecutionSnapshot) setWait(row *db.GetExecutionRow) {
 	}
 	s.Wait = &OpenWait{
 		Execution: s.ID, Suspension: id.SuspensionID(row.SuspensionID.Bytes), Kind: s.Kind, Lane: s.Lane,
-		Since: time.UnixMilli(row.WaitingSinceMs), Until: optionalTime(row.WaitTimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior),
+		Since: time.UnixMilli(row.WaitingSinceMs), Until: core.OptionalTime(row.WaitTimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior),
 		Reason: s.State.Blocking, Asked: row.Asked,
 	}
 	_ = s.Wait.setCondition(row.WaitCondition, row.UnusedSignals)
@@ -361,7 +361,7 @@ func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
 
 // resultOf returns the result of an execution, or an error for its state.
 func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
-	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+	public, outcome, err := core.PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
 		CurrentOutcome:     row.CurrentOutcome,
 		RawTerminalOutcome: row.RawTerminalOutcome,

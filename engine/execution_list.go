@@ -242,7 +242,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 			}
 		}
 	}
-	if err := cmp.Or(checkText("kind", f.Kind, maxKind), checkText("tag value", f.Tag.Value, maxTagValue)); err != nil {
+	if err := cmp.Or(core.CheckText("kind", f.Kind, core.MaxKind), core.CheckText("tag value", f.Tag.Value, core.MaxTagValue)); err != nil {
 		return query, err
 	}
 	query.CreatedFromMs, query.CreatedBeforeMs, err = createdBetween(f.CreatedFrom, f.CreatedBefore)
@@ -280,11 +280,11 @@ func (e *Engine) checkPartition(p *int) error {
 
 // createdBetween returns the two times of a filter in milliseconds, nil if not set.
 func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error) {
-	since, err := instant("created from", from)
+	since, err := core.Instant("created from", from)
 	if err != nil {
 		return nil, nil, err
 	}
-	until, err := instant("created before", before)
+	until, err := core.Instant("created before", before)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -359,12 +359,12 @@ func listCursor(list string, key *listKey) string {
 		document = binary.BigEndian.AppendUint64(document, uint64(key.rank))
 		document = binary.BigEndian.AppendUint64(document, uint64(key.createdAtMs))
 	}
-	return cursorOf(list, document)
+	return core.CursorOf(list, document)
 }
 
 // readListKey returns the position after which a page starts, or nil for the start of the listing.
 func readListKey(list, cursor string) (*listKey, error) {
-	document, err := readCursor(list, cursor)
+	document, err := core.ReadCursor(list, cursor)
 	if err != nil || document == nil {
 		return nil, err
 	}
@@ -384,7 +384,7 @@ func readListKey(list, cursor string) (*listKey, error) {
 }
 
 func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
-	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+	public, outcome, err := core.PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
 		CurrentOutcome:     row.CurrentOutcome,
 		RawTerminalOutcome: row.RawTerminalOutcome,
@@ -402,7 +402,7 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 		Outcome:    outcome,
 		LeasesLost: int(max(row.LeaseReclaimCount, 0)),
 		CreatedAt:  time.UnixMilli(row.CreatedAtMs),
-		EndedAt:    optionalTime(row.TerminalAtMs),
+		EndedAt:    core.OptionalTime(row.TerminalAtMs),
 		Err:        err,
 	}
 }

@@ -98,7 +98,7 @@ func (x *heldExecution) phase() (state.LifecyclePhase, error) {
 	return phase, err
 }
 
-func (x *heldExecution) terminal() bool { return isTerminalPhase(x.LifecyclePhase) }
+func (x *heldExecution) terminal() bool { return core.IsTerminalPhase(x.LifecyclePhase) }
 
 func (x *heldExecution) active() bool { return x.LifecyclePhase == "active" }
 

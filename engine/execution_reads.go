@@ -66,7 +66,7 @@ func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (Executio
 	if payload == nil {
 		payload = []byte{}
 	}
-	return ExecutionInput{Kind: row.ExecutionKind, Payload: payload, Tags: decodeTags(row.Tags)}, nil
+	return ExecutionInput{Kind: row.ExecutionKind, Payload: payload, Tags: core.DecodeTags(row.Tags)}, nil
 }
 
 // ExecutionResult returns the result of an execution that succeeded, nil if it left none.
@@ -164,10 +164,10 @@ func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (Progr
 		return ProgressReport{}, core.Wrap(op, core.OrNotFound(err, x))
 	}
 	report := ProgressReport{Message: row.Message}
-	if percent := number([]byte(row.Percent)); percent >= 0 {
+	if percent := core.Number([]byte(row.Percent)); percent >= 0 {
 		report.Percent = new(int(min(percent, 100)))
 	}
-	if at := number([]byte(row.UpdatedAt)); at > 0 {
+	if at := core.Number([]byte(row.UpdatedAt)); at > 0 {
 		report.At = time.UnixMilli(at)
 	}
 	return report, nil

@@ -215,7 +215,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	}{
 		{"delay until", spec.DelayUntil, &c.delayUntilMs}, {"deadline", spec.Deadline, &c.deadlineMs}, {"created at", spec.CreatedAt, &c.createdAtMs},
 	} {
-		if *at.ms, err = instant(at.field, at.t); err != nil {
+		if *at.ms, err = core.Instant(at.field, at.t); err != nil {
 			return c, err
 		}
 	}
@@ -313,11 +313,11 @@ func (s ExecutionSpec) checkTexts() error {
 		field, value string
 		limit        int
 	}{
-		{"kind", s.Kind, maxKind},
-		{"payload encoding", s.PayloadEncoding, maxFreeText},
-		{"creator", s.Creator, maxFreeText},
+		{"kind", s.Kind, core.MaxKind},
+		{"payload encoding", s.PayloadEncoding, core.MaxFreeText},
+		{"creator", s.Creator, core.MaxFreeText},
 	} {
-		if err := checkText(text.field, text.value, text.limit); err != nil {
+		if err := core.CheckText(text.field, text.value, text.limit); err != nil {
 			return err
 		}
 	}
@@ -375,14 +375,14 @@ func appendQuoted(document []byte, text string) []byte {
 
 // checkTagValue checks the value of a tag or flow tag.
 func checkTagValue(what, key, value string) error {
-	limit := maxTagValue
+	limit := core.MaxTagValue
 	if key == instanceTag {
 		limit = maxInstanceTag
 	}
 	if len(value) <= limit && id.CheckText(what, value) == nil {
 		return nil // formatting its name costs more than the check
 	}
-	return checkText(what+" "+strconv.Quote(key), value, limit)
+	return core.CheckText(what+" "+strconv.Quote(key), value, limit)
 }
 
 // rawFields renders the start of the document for other programs; the tags follow it. The statement adds the creation

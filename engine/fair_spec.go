@@ -76,7 +76,7 @@ func (f FairShare) check() error {
 	case f.Weight < 0 || f.Weight > MaxFairWeight:
 		return core.Invalid("Fair.Weight", fmt.Sprintf("is %d, not from 1 to %d", f.Weight, MaxFairWeight))
 	}
-	return checkText("Fair.Tenant", f.Tenant, MaxTenant)
+	return core.CheckText("Fair.Tenant", f.Tenant, MaxTenant)
 }
 
 // field renders a share as a field of a document, after others; "" for none.

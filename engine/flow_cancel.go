@@ -91,7 +91,7 @@ func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (Cancelled
 		if err := e.markFlowCancelled(ctx, tx, c, nowMs); err != nil {
 			return CancelledFlow{}, err
 		}
-		cancelled.Members, err = e.cancelMembers(ctx, tx, members, cancellation{c.reason, cancelledByFlow, revokedByOperator}, nowMs)
+		cancelled.Members, err = e.c.CancelMembers(ctx, tx, members, core.Cancellation{Reason: c.reason, Source: cancelledByFlow, RevokedBy: core.RevokedByOperator}, nowMs)
 		if err != nil {
 			return CancelledFlow{}, err
 		}
@@ -114,7 +114,7 @@ func (c *flowCancel) check() error {
 	if !c.policy.Valid() {
 		return core.Invalid("policy", "is not a way to cancel a flow")
 	}
-	return checkText("reason", c.reason, MaxFlowCancelReason)
+	return core.CheckText("reason", c.reason, MaxFlowCancelReason)
 }
 
 // strictness orders policies by how much they cancel. FlowFabric treats an unknown policy as [state.CancelAll].

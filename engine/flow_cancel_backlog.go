@@ -53,7 +53,7 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 		flow: request.ID, policy: cmp.Or(request.Policy, state.CancelAll), reason: cmp.Or(request.Reason, defaultFlowCancelReason),
 		once: true,
 	}
-	err := cmp.Or(c.check(), checkText("requester", request.Requester, maxRequester))
+	err := cmp.Or(c.check(), core.CheckText("requester", request.Requester, maxRequester))
 	if err == nil && request.Grace < 0 {
 		err = core.Invalid("grace", "is negative")
 	}
@@ -99,8 +99,8 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 				return CancelledFlow{}, err
 			}
 		}
-		how := cancellation{c.reason, cancelledByFlowRequested, revokedByOperator}
-		if _, err := e.cancelMembers(ctx, tx, members, how, nowMs); err != nil {
+		how := core.Cancellation{Reason: c.reason, Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
+		if _, err := e.c.CancelMembers(ctx, tx, members, how, nowMs); err != nil {
 			return CancelledFlow{}, err
 		}
 		return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
@@ -123,7 +123,7 @@ func (e *Engine) requestAgain(
 	}
 	var nowMs int64
 	if graceMs == 0 {
-		how := cancellation{c.reason, cancelledByFlowRequested, revokedByOperator}
+		how := core.Cancellation{Reason: c.reason, Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
 		if _, nowMs, err = e.cancelNoted(ctx, tx, c, how); err != nil {
 			return CancelledFlow{}, err
 		}
@@ -146,7 +146,7 @@ func (e *Engine) cancelGraced(ctx context.Context, tx *core.Txn, c flowCancel, c
 	case !hastened:
 		return e.cancelledBefore(ctx, tx, c, cancelled, MaxBatch)
 	}
-	how := cancellation{c.reason, cancelledByFlow, revokedByOperator}
+	how := core.Cancellation{Reason: c.reason, Source: cancelledByFlow, RevokedBy: core.RevokedByOperator}
 	if cancelled.Members, _, err = e.cancelNoted(ctx, tx, c, how); err != nil {
 		return CancelledFlow{}, err
 	}
@@ -177,13 +177,13 @@ func (e *Engine) hastenGrace(
 
 // cancelNoted ends the members that a request lists and that have not ended.
 func (e *Engine) cancelNoted(
-	ctx context.Context, tx *core.Txn, c flowCancel, how cancellation,
+	ctx context.Context, tx *core.Txn, c flowCancel, how core.Cancellation,
 ) (cancelled []id.ExecutionID, nowMs int64, err error) {
 	members, nowMs, err := e.lockMembersToCancel(ctx, tx, &c)
 	if err != nil {
 		return nil, 0, err
 	}
-	cancelled, err = e.cancelMembers(ctx, tx, members, how, nowMs)
+	cancelled, err = e.c.CancelMembers(ctx, tx, members, how, nowMs)
 	return cancelled, nowMs, err
 }
 

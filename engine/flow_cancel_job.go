@@ -23,7 +23,7 @@ import (
 // completion events as [Engine.CancelFlow]. Safe to repeat and to run in any number of processes.
 func (m Maintenance) CancelFlows(ctx context.Context, batch int) (int, error) {
 	const op = "cancel flows"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	s := &backlogScan{}
@@ -137,7 +137,7 @@ func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet
 	if err != nil {
 		return 0, err
 	}
-	locked, err := s.takeMembers(ctx, tx, live)
+	locked, err := s.c.TakeMembers(ctx, tx, live)
 	if err != nil {
 		return 0, err
 	}
@@ -174,7 +174,7 @@ func (s *backlogScan) liveAmong(
 	})
 	flows = make(map[id.ExecutionUUID]id.FlowID, len(rows))
 	for _, row := range rows {
-		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !isTerminalPhase(row.LifecyclePhase) {
+		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !core.IsTerminalPhase(row.LifecyclePhase) {
 			live.Add(c.partition, c.execution)
 			flows[c.execution] = *c.flow
 		}
@@ -193,13 +193,13 @@ func (s *backlogScan) end(
 	if err != nil {
 		return err
 	}
-	ends := newCancelling(nowMs)
+	ends := core.NewCancelling(nowMs)
 	for _, x := range locked.IDs() {
-		ends.add(x, cancellation{
-			reason: cmp.Or(reasons[flows[x.UUID()]], defaultFlowCancelReason), source: cancelledByFlowRequested, revokedBy: revokedByOperator,
+		ends.Add(x, core.Cancellation{
+			Reason: cmp.Or(reasons[flows[x.UUID()]], defaultFlowCancelReason), Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator,
 		})
 	}
-	_, err = s.endCancelled(ctx, tx, ends)
+	_, err = s.c.EndCancelled(ctx, tx, ends)
 	return err
 }
 

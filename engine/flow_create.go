@@ -162,14 +162,14 @@ func (e *Engine) planFlow(ctx context.Context, spec FlowSpec) (*flowPlan, error)
 }
 
 func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
-	if err := checkText("flow kind", spec.Kind, maxFlowKind); err != nil {
+	if err := core.CheckText("flow kind", spec.Kind, maxFlowKind); err != nil {
 		return err
 	}
 	namespace, err := e.namespace(spec.Namespace)
 	if err != nil {
 		return err
 	}
-	if plan.createdAtMs, err = instant("created at", spec.CreatedAt); err != nil {
+	if plan.createdAtMs, err = core.Instant("created at", spec.CreatedAt); err != nil {
 		return err
 	}
 	plan.raw = map[string]any{
@@ -198,14 +198,14 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 
 // keep stores how long a flow and its members are kept.
 func (p *flowPlan) keep(spec FlowSpec) error {
-	p.shortest = forever
+	p.shortest = core.Forever
 	if spec.Retention != 0 {
-		if err := checkRetention("flow retention", spec.Retention); err != nil {
+		if err := core.CheckRetention("flow retention", spec.Retention); err != nil {
 			return err
 		}
-		ms := retentionMs(spec.Retention)
+		ms := core.RetentionMs(spec.Retention)
 		p.raw["ffx_retention_ms"] = ms
-		if p.shortest = ms; ms == forever {
+		if p.shortest = ms; ms == core.Forever {
 			p.raw["ffx_retention_ms"] = -1
 		}
 	}
@@ -213,10 +213,10 @@ func (p *flowPlan) keep(spec FlowSpec) error {
 		if spec.PruneMembersAfter == policy.KeepForever {
 			return core.Invalid("prune members after", "is forever, which is the default: use 0")
 		}
-		if err := checkRetention("prune members after", spec.PruneMembersAfter); err != nil {
+		if err := core.CheckRetention("prune members after", spec.PruneMembersAfter); err != nil {
 			return err
 		}
-		ms := retentionMs(spec.PruneMembersAfter)
+		ms := core.RetentionMs(spec.PruneMembersAfter)
 		p.raw["ffx_prune_members_after_ms"] = ms
 		p.shortest = min(p.shortest, ms)
 	}
@@ -274,10 +274,10 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 		if edge.Kind == "" {
 			edge.Kind = defaultEdgeKind
 		}
-		if err := checkText(field+": kind", edge.Kind, maxKind); err != nil {
+		if err := core.CheckText(field+": kind", edge.Kind, core.MaxKind); err != nil {
 			return err
 		}
-		if err := checkText(field+": pass result", edge.PassResult, maxFreeText); err != nil {
+		if err := core.CheckText(field+": pass result", edge.PassResult, core.MaxFreeText); err != nil {
 			return err
 		}
 		plan.edges.EdgeIDs = append(plan.edges.EdgeIDs, core.PgUUID(edge.ID))
@@ -422,7 +422,7 @@ func (e *Engine) insertNodes(ctx context.Context, tx *core.Txn, plan *flowPlan, 
 		return nil, err
 	}
 	created := make(map[id.ExecutionID]Created, len(plan.creations))
-	for _, run := range bySize(plan.creations, MaxNodes, creation.size) {
+	for _, run := range core.BySize(plan.creations, MaxNodes, creation.size) {
 		inserted, err := e.insert(ctx, tx, run, &plan.id, &nowMs, &tx.Due)
 		if err != nil {
 			return nil, err

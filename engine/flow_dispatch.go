@@ -39,7 +39,7 @@ const (
 func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "dispatch completions"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	d := &dispatching{e: e.impatient(), op: op, rowWaits: maxRowWaits}

@@ -120,7 +120,7 @@ func nodeOf(partition int16, row *db.ListFlowGraphRow) GraphNode {
 		}
 	}
 	var err error
-	node.State, node.Outcome, err = publicState(row.Phase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+	node.State, node.Outcome, err = core.PublicState(row.Phase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.PointerOutcome,
 		CurrentOutcome:     row.CurrentOutcome,
 		RawTerminalOutcome: row.RawTerminalOutcome,

@@ -56,7 +56,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 		return page, err
 	}
 	list := "edges of " + flow.String()
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	var last id.EdgeID
 	switch {
 	case err != nil:
@@ -82,7 +82,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 			return page, err
 		}
 	}
-	return pageOf(edges, limit, func(edge *FlowEdge) string { return cursorOf(list, edge.ID[:]) }), nil
+	return pageOf(edges, limit, func(edge *FlowEdge) string { return core.CursorOf(list, edge.ID[:]) }), nil
 }
 
 // checkFlowExists returns an error if a flow does not exist.
@@ -239,7 +239,7 @@ func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 		if instant.stored == nil || string(instant.stored) == "null" {
 			continue
 		}
-		ms := number(instant.stored)
+		ms := core.Number(instant.stored)
 		if ms < 0 {
 			return FlowEdge{}, core.Corrupt("ff_edge.policy."+instant.key, errNoCount)
 		}

@@ -74,7 +74,7 @@ func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility
 
 // standsStill sets the status and returns true if something other than the dependencies decides it.
 func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
-	public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{})
+	public, outcome, err := core.PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{})
 	if err != nil {
 		return false, err
 	}
@@ -224,7 +224,7 @@ func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 		}
 		return outcome, nil
 	}
-	public, outcome, err := publicState(row.UpstreamPhase, row.UpstreamEligibilityState, row.UpstreamPublicState, normalise.TerminalFacts{
+	public, outcome, err := core.PublicState(row.UpstreamPhase, row.UpstreamEligibilityState, row.UpstreamPublicState, normalise.TerminalFacts{
 		PointerOutcome:     row.UpstreamPointerOutcome,
 		CurrentOutcome:     row.UpstreamCurrentOutcome,
 		RawTerminalOutcome: row.RawTerminalOutcome,
@@ -235,7 +235,7 @@ func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 	if err != nil || !public.Terminal() {
 		return state.OutcomeNone, err
 	}
-	if reopened := number([]byte(row.ReopenedAtMs)); reopened >= 0 && row.UpstreamTerminalAtMs <= reopened {
+	if reopened := core.Number([]byte(row.ReopenedAtMs)); reopened >= 0 && row.UpstreamTerminalAtMs <= reopened {
 		return state.OutcomeNone, nil
 	}
 	if outcome == state.OutcomeNone {

@@ -23,7 +23,7 @@ func newGraph(spec FlowSpec) (*graph, error) {
 		if key == "" {
 			return nil, core.Invalid(fmt.Sprintf("node %d", i), "has no key")
 		}
-		if err := checkText("node key", key, maxFreeText); err != nil {
+		if err := core.CheckText("node key", key, core.MaxFreeText); err != nil {
 			return nil, err
 		}
 		if _, twice := index[key]; twice {

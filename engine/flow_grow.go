@@ -210,7 +210,7 @@ func checkNodeKey(field, key string) error {
 	if key == "" {
 		return core.Invalid(field, "has no key")
 	}
-	return checkText("node key", key, maxFreeText)
+	return core.CheckText("node key", key, core.MaxFreeText)
 }
 
 // addNodes adds nodes with keys, and returns their executions by key.
@@ -312,11 +312,11 @@ func (g *growth) checkEdges() error {
 		if d.kind == "" {
 			d.kind = "success_only"
 		}
-		if len(d.kind) > maxKind || len(d.passResult) > maxFreeText || id.CheckText("", d.kind) != nil || id.CheckText("", d.passResult) != nil {
-			if err := checkText(d.field()+": kind", d.kind, maxKind); err != nil {
+		if len(d.kind) > core.MaxKind || len(d.passResult) > core.MaxFreeText || id.CheckText("", d.kind) != nil || id.CheckText("", d.passResult) != nil {
+			if err := core.CheckText(d.field()+": kind", d.kind, core.MaxKind); err != nil {
 				return err
 			}
-			return checkText(d.field()+": pass result", d.passResult, maxFreeText)
+			return core.CheckText(d.field()+": pass result", d.passResult, core.MaxFreeText)
 		}
 	}
 	return g.checkCycle(nil)

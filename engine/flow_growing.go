@@ -123,7 +123,7 @@ func (w *growing) lockFlow(ctx context.Context) error {
 		if count.stored == nil {
 			continue
 		}
-		if *count.into = number(count.stored); *count.into < 0 {
+		if *count.into = core.Number(count.stored); *count.into < 0 {
 			return core.Corrupt("ff_flow_core.raw_fields."+key, errNoCount)
 		}
 	}

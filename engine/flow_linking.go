@@ -33,7 +33,7 @@ func (w *growing) addMembers(ctx context.Context) error {
 		return err
 	}
 	created := make(map[id.ExecutionID]Created, len(w.creates))
-	for _, run := range bySize(w.creates, MaxNodes, creation.size) {
+	for _, run := range core.BySize(w.creates, MaxNodes, creation.size) {
 		inserted, err := w.e.insert(ctx, w.tx, run, &w.flow, &w.nowMs, &w.tx.Due)
 		if err != nil {
 			return err

@@ -130,7 +130,7 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 			return params, core.InvalidBecause("tag key", err)
 		}
 	}
-	if err := cmp.Or(checkText("kind", f.Kind, maxFlowKind), checkText("tag value", f.Tag.Value, maxTagValue)); err != nil {
+	if err := cmp.Or(core.CheckText("kind", f.Kind, maxFlowKind), core.CheckText("tag value", f.Tag.Value, core.MaxTagValue)); err != nil {
 		return params, err
 	}
 	from, before, err := createdBetween(f.CreatedFrom, f.CreatedBefore)

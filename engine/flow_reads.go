@@ -108,7 +108,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		Revision:       row.GraphRevision,
 		CreatedAt:      time.UnixMilli(row.CreatedAtMs),
 		LastMutationAt: time.UnixMilli(row.CreatedAtMs),
-		CancelledAt:    optionalTime(row.TerminalAtMs),
+		CancelledAt:    core.OptionalTime(row.TerminalAtMs),
 	}
 	for key, into := range map[string]any{
 		"flow_kind":           &s.Kind,
@@ -137,7 +137,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		if !ok {
 			continue
 		}
-		n := number(value)
+		n := core.Number(value)
 		if n < 0 {
 			return nil, core.Corrupt("ff_flow_core.raw_fields."+count.key, errNoCount)
 		}
@@ -147,8 +147,8 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		s.BusinessKey = id.BusinessKey{} // it has none
 	}
 	s.Retention = storedRetention(raw["ffx_retention_ms"])
-	if ms := number(raw["ffx_prune_members_after_ms"]); ms > 0 {
-		s.PruneMembersAfter = max(0, retentionOf(ms))
+	if ms := core.Number(raw["ffx_prune_members_after_ms"]); ms > 0 {
+		s.PruneMembersAfter = max(0, core.RetentionOf(ms))
 	}
 	for key, value := range raw {
 		var tag string
@@ -172,7 +172,7 @@ func storedRetention(raw json.RawMessage) time.Duration {
 	case ms < 0:
 		return policy.KeepForever
 	}
-	return retentionOf(int64(min(ms, forever/2)))
+	return core.RetentionOf(int64(min(ms, core.Forever/2)))
 }
 
 var errNoText = errors.New("is not a string")
@@ -243,7 +243,7 @@ func (s *FlowSnapshot) setCounts(document []byte) (unreadable, err error) {
 	}
 	s.Ended = true
 	for _, c := range counted {
-		public, _, err := publicState(c.Phase, c.Eligibility, c.Public, normalise.TerminalFacts{
+		public, _, err := core.PublicState(c.Phase, c.Eligibility, c.Public, normalise.TerminalFacts{
 			PointerOutcome:     c.PointerOutcome,
 			CurrentOutcome:     c.CurrentOutcome,
 			RawTerminalOutcome: c.RawTerminalOutcome,
@@ -318,7 +318,7 @@ func (e *Engine) listFlowMembers(
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	last, behind, err := readExecutionCursor(list, after)
+	last, behind, err := core.ReadExecutionCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -339,7 +339,7 @@ func (e *Engine) listFlowMembers(
 		row := db.ListExecutionsRow(rows[i])
 		members[i] = summaryOf(&row)
 	}
-	return pageOf(members, limit, func(x *ExecutionSummary) string { return executionCursor(list, x.ID) }), nil
+	return pageOf(members, limit, func(x *ExecutionSummary) string { return core.ExecutionCursor(list, x.ID) }), nil
 }
 
 // successor returns the least id after u, or the least of all at the start. It returns false if there is none.
@@ -402,7 +402,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 			results[i] = goneUpstream(x.Partition(), row)
 			continue
 		}
-		public, outcome, err := publicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+		public, outcome, err := core.PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
 			PointerOutcome:     row.PointerOutcome,
 			CurrentOutcome:     row.CurrentOutcome,
 			RawTerminalOutcome: row.RawTerminalOutcome,

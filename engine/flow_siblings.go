@@ -38,7 +38,7 @@ const (
 func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "cancel siblings"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanSiblingCancelsParams{
@@ -244,7 +244,7 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*sib
 	for _, t := range targets {
 		members.AddUUID(t.partition, t.execution)
 	}
-	taken, err := e.takeMembers(ctx, tx, members)
+	taken, err := e.c.TakeMembers(ctx, tx, members)
 	if err != nil {
 		return err
 	}
@@ -262,10 +262,10 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*sib
 			impossible.AddUUID(taken.Partitions[i], x)
 		}
 	}
-	if _, err := e.cancelMembers(ctx, tx, satisfied, cancellation{reasonSatisfied, cancelledByEngine, revokedByReconciler}, nowMs); err != nil {
+	if _, err := e.c.CancelMembers(ctx, tx, satisfied, core.Cancellation{Reason: reasonSatisfied, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
 		return err
 	}
-	if _, err := e.cancelMembers(ctx, tx, impossible, cancellation{reasonImpossible, cancelledByEngine, revokedByReconciler}, nowMs); err != nil {
+	if _, err := e.c.CancelMembers(ctx, tx, impossible, core.Cancellation{Reason: reasonImpossible, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
 		return err
 	}
 	for _, g := range groups {

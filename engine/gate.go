@@ -34,7 +34,7 @@ const (
 // statement for those that are new; waits for no lock. Safe to repeat and to run in any number of processes.
 func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	const op = "admit waiting executions"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()

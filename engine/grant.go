@@ -92,7 +92,7 @@ func (s GrantSpec) validate() error {
 	for _, note := range []struct{ field, text string }{
 		{"CapabilityHash", s.CapabilityHash}, {"RouteSnapshot", s.RouteSnapshot}, {"AdmissionSummary", s.AdmissionSummary},
 	} {
-		if err := checkText(note.field, note.text, MaxGrantNote); err != nil {
+		if err := core.CheckText(note.field, note.text, MaxGrantNote); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func (s GrantedClaim) terms() (terms, error) {
 	}
 	t.timeoutMs = s.AttemptTimeout.Milliseconds()
 	var err error
-	if t.deadlineMs, err = instant("Deadline", s.Deadline); err != nil {
+	if t.deadlineMs, err = core.Instant("Deadline", s.Deadline); err != nil {
 		return t, err
 	}
 	return t, checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
@@ -325,10 +325,10 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 	c := Claimed{
 		ID:        x.id,
 		Lease:     spec.lease(Fence{Execution: x.id, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
-		ExpiresAt: time.UnixMilli(addTTL(x.NowMs, ttlMs)),
+		ExpiresAt: time.UnixMilli(core.AddTTL(x.NowMs, ttlMs)),
 		Kind:      x.facts.ExecutionKind,
 		Payload:   x.facts.Payload,
-		Tags:      decodeTags(x.facts.Tags),
+		Tags:      core.DecodeTags(x.facts.Tags),
 		Flow:      x.FlowID,
 		Priority:  int(x.Priority),
 		CreatedAt: time.UnixMilli(x.CreatedAtMs),
@@ -338,7 +338,7 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 	}
 	var timeoutAtMs int64
 	if ms := cmp.Or(t.timeoutMs, x.facts.AttemptTimeoutMs); ms > 0 {
-		timeoutAtMs = addTTL(x.NowMs, ms)
+		timeoutAtMs = core.AddTTL(x.NowMs, ms)
 		c.TimeoutAt = time.UnixMilli(timeoutAtMs)
 	}
 	tx.Due.Leases()

@@ -19,7 +19,7 @@ import (
 func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire grants"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanExpiredGrantsParams{NowMs: e.c.NowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: scanPage}

@@ -79,7 +79,7 @@ func (e *Engine) insertGrant(
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
 	signed := wire.Grant{
-		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: addTTL(x.NowMs, ttlMs),
+		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: core.AddTTL(x.NowMs, ttlMs),
 	}
 	text := signed.Sign(key.secret, key.kid)
 	grantID := text.ID()
@@ -319,7 +319,7 @@ func (e *Engine) listEligible(
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	switch {
 	case err != nil:
 		return page, err
@@ -340,7 +340,7 @@ func (e *Engine) listEligible(
 		key := binary.BigEndian.AppendUint64(nil, uint64(row.Rank))
 		key = binary.BigEndian.AppendUint64(key, uint64(row.CreatedAtMs))
 		key = append(key, row.ExecutionID[:]...)
-		return cursorOf(list, binary.BigEndian.AppendUint16(key, uint16(row.PartitionKey)))
+		return core.CursorOf(list, binary.BigEndian.AppendUint16(key, uint16(row.PartitionKey)))
 	})
 	page.Next = found.Next
 	for _, row := range found.Items {

@@ -209,7 +209,7 @@ func (e *Engine) lockCurrentAttempts(
 // processes.
 func (m Maintenance) PruneCreationKeys(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "prune creation keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {

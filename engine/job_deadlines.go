@@ -26,7 +26,7 @@ import (
 func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire deadlines"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanOverdueParams{

@@ -17,7 +17,7 @@ import (
 // ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	const op = "promote delayed"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()

@@ -93,12 +93,12 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	if spec.Hold != 0 && spec.Hold < time.Millisecond {
 		return JobsTaken{}, core.Wrap(op, core.Invalid("JobSpec.Hold", "is below 1ms"))
 	}
-	lanes, err := laneTexts(spec.Lanes, "JobSpec.Lanes")
+	lanes, err := core.LaneTexts(spec.Lanes, "JobSpec.Lanes")
 	if err != nil {
 		return JobsTaken{}, core.Wrap(op, err)
 	}
 	for i, job := range spec.Jobs {
-		if err := checkText(fmt.Sprintf("JobSpec.Jobs[%d]", i), string(job), maxKind); err != nil {
+		if err := core.CheckText(fmt.Sprintf("JobSpec.Jobs[%d]", i), string(job), core.MaxKind); err != nil {
 			return JobsTaken{}, core.Wrap(op, err)
 		}
 	}
@@ -120,7 +120,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	for i, row := range rows {
 		if i == 0 {
 			taken.Now = time.UnixMilli(row.NowMs)
-			taken.Lanes = idsOfLanes(row.QueuedLanes)
+			taken.Lanes = core.IDsOfLanes(row.QueuedLanes)
 		}
 		job := JobTaken{Ours: row.Ours}
 		if !row.Ours {
@@ -156,12 +156,12 @@ func (m Maintenance) Delayed() <-chan struct{} { return m.e.c.Delayed }
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
 	const op = "list queued lanes"
-	asked, err := laneTexts(lanes, "lanes")
+	asked, err := core.LaneTexts(lanes, "lanes")
 	if err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	queued, err := e.c.Q.ListQueuedAmong(ctx, e.plannedAnew(), asked)
-	return idsOfLanes(queued), core.Wrap(op, err)
+	return core.IDsOfLanes(queued), core.Wrap(op, err)
 }
 
 // plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one

@@ -43,7 +43,7 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
 func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire attempts"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanTimedOutParams{
@@ -112,7 +112,7 @@ func (s timeouts) add(a core.EndingAttempt, retry bool, pause int64, mayEnd bool
 	a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", timeout.Message, timeout.category(), timeout.class()
 	switch {
 	case retry:
-		s.retries.add(a, addTTL(s.retries.params.NowMs, pause))
+		s.retries.add(a, core.AddTTL(s.retries.params.NowMs, pause))
 	case mayEnd:
 		s.ends.Add(a)
 	}

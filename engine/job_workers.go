@@ -19,7 +19,7 @@ const WorkerEventRetention = 7 * 24 * time.Hour
 // processes.
 func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
@@ -35,7 +35,7 @@ func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 // processes.
 func (m Maintenance) PruneWorkerEvents(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {

@@ -107,7 +107,7 @@ func (k Kind[In, Out]) checkName() error {
 	if k.Name == "" {
 		return core.Invalid("Kind.Name", "is empty")
 	}
-	return checkText("Kind.Name", k.Name, maxKind)
+	return core.CheckText("Kind.Name", k.Name, core.MaxKind)
 }
 
 // Spec returns the spec of an execution of this kind: for a flow's node or a batch, or to set a key, a priority or

@@ -71,7 +71,7 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -106,7 +106,7 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 	if err != nil {
 		return page, err
 	}
-	return pageOf(lanes, limit, func(l *LaneSummary) string { return cursorOf(list, []byte(l.ID)) }), nil
+	return pageOf(lanes, limit, func(l *LaneSummary) string { return core.CursorOf(list, []byte(l.ID)) }), nil
 }
 
 // laneFacts are a page of lanes, and counts over all lanes.

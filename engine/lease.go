@@ -55,7 +55,7 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Outcome[time.Time], error) {
 	const op = "renew leases"
 	results := make([]Outcome[time.Time], len(renewals))
-	err := inChunks(len(renewals), MaxBatch, func(from, to int) error {
+	err := core.InChunks(len(renewals), MaxBatch, func(from, to int) error {
 		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
 	}, func(i int, err error) { results[i].Err = err })
 	return results, err

@@ -27,7 +27,7 @@ import (
 func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire leases"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	if err := e.forgetLeaseTimers(ctx, op); err != nil {

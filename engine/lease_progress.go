@@ -46,7 +46,7 @@ func (e *Engine) checkProgress(l Lease, p Progress) error {
 		return core.Invalid("percent", "must be between 0 and 100")
 	}
 	if p.Message != nil {
-		if err := checkText("message", *p.Message, maxFreeText); err != nil {
+		if err := core.CheckText("message", *p.Message, core.MaxFreeText); err != nil {
 			return err
 		}
 	}

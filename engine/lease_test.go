@@ -3,6 +3,8 @@ package engine
 import (
 	"math"
 	"testing"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 func TestAddTTLSaturates(t *testing.T) {
@@ -16,7 +18,7 @@ func TestAddTTLSaturates(t *testing.T) {
 		{math.MinInt64, 7, math.MinInt64 + 7},
 	}
 	for _, tt := range tests {
-		if got := addTTL(tt.at, tt.ttl); got != tt.want {
+		if got := core.AddTTL(tt.at, tt.ttl); got != tt.want {
 			t.Errorf("%d + %d: got %d, want %d", tt.at, tt.ttl, got, tt.want)
 		}
 	}

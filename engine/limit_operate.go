@@ -51,7 +51,7 @@ func (o Operator) setLimit(ctx context.Context, op string, name LimitName, param
 	if err := name.check(e); err != nil {
 		return core.Wrap(op, err)
 	}
-	if err := checkText("By", params.ChangedBy, maxFreeText); err != nil {
+	if err := core.CheckText("By", params.ChangedBy, core.MaxFreeText); err != nil {
 		return core.Wrap(op, err)
 	}
 	params.Namespace, params.Name, params.NowMs = string(name.Namespace), name.Name, e.c.NowMs()

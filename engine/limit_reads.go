@@ -88,7 +88,7 @@ func limitFrom(row *db.ListLimitsRow) LimitState {
 	return LimitState{
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Units: int(row.Units), Window: milliseconds(row.WindowMs),
 		WhenFull: WhenFull(row.WhenFull), DeclaredUnits: int(row.DeclaredUnits), DeclaredWindow: milliseconds(row.DeclaredWindowMs),
-		SetAt: optionalTime(positive(row.SetAtMs)), ChangedAt: time.UnixMilli(row.ChangedAtMs),
+		SetAt: core.OptionalTime(positive(row.SetAtMs)), ChangedAt: time.UnixMilli(row.ChangedAtMs),
 	}
 }
 
@@ -112,7 +112,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 		if limit, err = pageSize(limit); err != nil {
 			return page, err
 		}
-		last, err := readCursor(list, after)
+		last, err := core.ReadCursor(list, after)
 		if err != nil {
 			return page, err
 		}
@@ -121,7 +121,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 			AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 		})
 		found := pageOf(rows, limit, func(row *db.ListLimitsRow) string {
-			return cursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
+			return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
 		})
 		page.Next = found.Next
 		for i := range found.Items {
@@ -162,7 +162,7 @@ func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after strin
 		return page, err
 	}
 	list := "limit keys " + string(name.Namespace) + "\x00" + name.Name
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -179,14 +179,14 @@ func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after strin
 	}
 	rows, err := o.e.c.Q.ListLimitKeys(ctx, o.e.c.Reader(), params)
 	found := pageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
-		return cursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
+		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
 		if row := &found.Items[i]; row.Found {
 			page.Items = append(page.Items, LimitUse{
 				Key: row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
-				WaitingSince: optionalTime(positive(row.WaitingSinceMs)), RoomAt: optionalTime(positive(row.NextAtMs)),
+				WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
 			})
 		}
 	}

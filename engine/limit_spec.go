@@ -146,7 +146,7 @@ func (l *Limit[In]) check(before []Limit[In]) error {
 	case slices.ContainsFunc(before, func(other Limit[In]) bool { return other.name == l.name }):
 		return core.Invalid("Kind.Limits "+strconv.Quote(l.name), "is declared twice: give each a name of its own with Per")
 	}
-	if err := checkText("Kind.Limits", l.name, maxLimitPart); err != nil {
+	if err := core.CheckText("Kind.Limits", l.name, maxLimitPart); err != nil {
 		return err
 	}
 	return l.rule.check("Kind.Limits", l.name)
@@ -205,11 +205,11 @@ func (k *LimitKey) check() error {
 	if k.Name == "" {
 		return core.Invalid("Limits", "has one without a name")
 	}
-	if err := checkText("Limits", k.Name, MaxLimitName); err != nil {
+	if err := core.CheckText("Limits", k.Name, MaxLimitName); err != nil {
 		return err
 	}
 	if len(k.Key) > MaxLimitKey || id.CheckText("key", k.Key) != nil {
-		return checkText("Limits "+strconv.Quote(k.Name)+" key", k.Key, MaxLimitKey)
+		return core.CheckText("Limits "+strconv.Quote(k.Name)+" key", k.Key, MaxLimitKey)
 	}
 	if k.Units < 0 || k.Units > MaxLimitUnits {
 		return core.Invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, not 1 to %d", max(k.Units, 0), MaxLimitUnits))
@@ -345,7 +345,7 @@ func (n *LimitName) check(e *Engine) (err error) {
 	if n.Name == "" {
 		return core.Invalid("Name", "is empty")
 	}
-	return checkText("Name", n.Name, MaxLimitName)
+	return core.CheckText("Name", n.Name, MaxLimitName)
 }
 
 func (n *LimitName) notFound() error { return &fferr.NotFoundError{Entity: "limit", ID: n.Name} }

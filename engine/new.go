@@ -39,11 +39,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		return nil, core.Invalid("Config.MaxPayload", "is negative")
 	}
 	cfg.Retention = cmp.Or(cfg.Retention, DefaultRetention)
-	if err := checkRetention("Config.Retention", cfg.Retention); err != nil {
+	if err := core.CheckRetention("Config.Retention", cfg.Retention); err != nil {
 		return nil, err
 	}
 	cfg.OutboxRetention = cmp.Or(cfg.OutboxRetention, DefaultOutboxRetention)
-	if err := checkRetention("Config.OutboxRetention", cfg.OutboxRetention); err != nil {
+	if err := core.CheckRetention("Config.OutboxRetention", cfg.OutboxRetention); err != nil {
 		return nil, err
 	}
 	switch {

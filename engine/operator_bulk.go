@@ -52,7 +52,7 @@ type BulkProgress struct {
 // the locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
 func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
 	const op = "cancel executions by filter"
-	if err := checkText("reason", reason, MaxCancelReason); err != nil {
+	if err := core.CheckText("reason", reason, MaxCancelReason); err != nil {
 		return BulkProgress{}, core.Wrap(op, err)
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {

@@ -41,7 +41,7 @@ func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cr
 	if err := e.checkExecution(x); err != nil {
 		return Created{}, core.Wrap(op, err)
 	}
-	if err := checkText("before", spec.Before, MaxStepName); err != nil {
+	if err := core.CheckText("before", spec.Before, MaxStepName); err != nil {
 		return Created{}, core.Wrap(op, err)
 	}
 	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (Created, error) {

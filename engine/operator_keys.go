@@ -61,7 +61,7 @@ func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
 		if usableKey(row) {
 			keys = append(keys, SigningKey{
 				ID: row.Kid, Signs: row.Kid == signs,
-				Since: time.UnixMilli(row.RotatedAtMs), VerifiesUntil: optionalTime(row.FfxVerifyUntilMs),
+				Since: time.UnixMilli(row.RotatedAtMs), VerifiesUntil: core.OptionalTime(row.FfxVerifyUntilMs),
 			})
 		}
 	}

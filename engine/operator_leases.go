@@ -59,7 +59,7 @@ type Revoked struct {
 // attempt's. Transaction: locks the execution, then its attempt; emits a lease event.
 func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
-	if err := checkText("reason", spec.Reason, MaxRevokeReason); err != nil {
+	if err := core.CheckText("reason", spec.Reason, MaxRevokeReason); err != nil {
 		return Revoked{}, core.Wrap(op, err)
 	}
 	e := o.e
@@ -141,7 +141,7 @@ func (o Operator) listExpiredLeases(
 ) (page Page[ExpiredLease], err error) {
 	e := o.e
 	params := db.ListExpiredLeasesParams{NowMs: e.c.NowMs(), AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
-	asOfMs, err := instant("as of", filter.AsOf)
+	asOfMs, err := core.Instant("as of", filter.AsOf)
 	if err != nil {
 		return page, err
 	}
@@ -158,7 +158,7 @@ func (o Operator) listExpiredLeases(
 		return page, err
 	}
 	list := "expired leases of " + string(filter.Namespace)
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -188,6 +188,6 @@ func (o Operator) listExpiredLeases(
 	}
 	return pageOf(leases, limit, func(l *ExpiredLease) string {
 		x := l.Execution.UUID()
-		return cursorOf(list, append(binary.BigEndian.AppendUint64(nil, uint64(l.ExpiresAt.UnixMilli())), x[:]...))
+		return core.CursorOf(list, append(binary.BigEndian.AppendUint64(nil, uint64(l.ExpiresAt.UnixMilli())), x[:]...))
 	}), nil
 }

@@ -63,7 +63,7 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 	if until.IsZero() {
 		return core.Wrap(op, core.Invalid("until", "is empty"))
 	}
-	untilMs, err := instant("until", until)
+	untilMs, err := core.Instant("until", until)
 	if err != nil {
 		return core.Wrap(op, err)
 	}

@@ -212,7 +212,7 @@ func (x *heldExecution) replayedAttempt() (index int32, beginsAgain bool) {
 
 // replays returns how often the execution was replayed; an unreadable number counts as 0.
 func (x *heldExecution) replays() int {
-	return int(max(number(json.RawMessage(x.RawReplayCount)), 0))
+	return int(max(core.Number(json.RawMessage(x.RawReplayCount)), 0))
 }
 
 // maxReplays returns the largest number of replays that the policy allows. Other programs store some of these policies.
@@ -221,7 +221,7 @@ func maxReplays(policyDocument []byte) int {
 		Most json.RawMessage `json:"max_replay_count"`
 	}
 	if json.Unmarshal(policyDocument, &stored) == nil {
-		if most := number(stored.Most); most >= 0 {
+		if most := core.Number(stored.Most); most >= 0 {
 			return int(most)
 		}
 	}

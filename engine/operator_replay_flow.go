@@ -164,7 +164,7 @@ func (d downstream) unstarted() bool {
 }
 
 func (d downstream) skipped() bool {
-	return isTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped"
+	return core.IsTerminalPhase(d.LifecyclePhase) && d.PublicState == "skipped"
 }
 
 // marked returns how many inbound edges are marked as counted in a bucket.

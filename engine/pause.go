@@ -37,7 +37,7 @@ func (o Operator) PauseLane(ctx context.Context, lane id.LaneID, reason string) 
 	if err := lane.Validate(); err != nil {
 		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
-	if err := checkText("reason", reason, maxFreeText); err != nil {
+	if err := core.CheckText("reason", reason, core.MaxFreeText); err != nil {
 		return core.Wrap(op, err)
 	}
 	return o.halt(ctx, op, state.HaltedLane, string(lane), reason)
@@ -195,7 +195,7 @@ func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) 
 			return Page[PausedLane]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
-	return pageOf(lanes, limit, func(l *PausedLane) string { return cursorOf(list, []byte(l.Lane)) }), nil
+	return pageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) }), nil
 }
 
 // PausedLanes iterates over the lanes that [Operator.ListPausedLanes] lists, a page at a time.
@@ -222,7 +222,7 @@ func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit in
 			return Page[DrainedWorker]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
-	return pageOf(workers, limit, func(w *DrainedWorker) string { return cursorOf(list, []byte(w.Instance)) }), nil
+	return pageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) }), nil
 }
 
 // DrainedWorkers iterates over the instances that [Operator.ListDrainedWorkers] lists, a page at a time.
@@ -237,7 +237,7 @@ func (o Operator) listPauses(
 	if err != nil {
 		return nil, 0, err
 	}
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return nil, 0, err
 	}

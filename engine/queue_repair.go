@@ -58,7 +58,7 @@ func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
 func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
 	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.c.NowMs()}
-	params.DefaultMs = retentionMs(e.cfg.Retention)
+	params.DefaultMs = core.RetentionMs(e.cfg.Retention)
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), core.PgUUID(after.UUID())
 	}

@@ -51,7 +51,7 @@ func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]Wait
 		lanes[i] = string(lane)
 	}
 	for i, kind := range filter.Except {
-		if err := checkText(fmt.Sprintf("except[%d]", i), kind, maxKind); err != nil {
+		if err := core.CheckText(fmt.Sprintf("except[%d]", i), kind, core.MaxKind); err != nil {
 			return nil, core.Wrap(op, err)
 		}
 	}

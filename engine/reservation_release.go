@@ -14,7 +14,7 @@ import (
 // run in any number of processes.
 func (m Maintenance) ReleaseReservations(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {

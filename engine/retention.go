@@ -56,7 +56,7 @@ const (
 // time.
 func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()
@@ -224,7 +224,7 @@ func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error 
 	}
 	rows, err := r.c.Q.TakeEnded(ctx, tx, db.TakeEndedParams{
 		PartitionKeys: r.looked.Partitions, ExecutionIDs: r.looked.Executions,
-		DefaultMs: retentionMs(r.cfg.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
+		DefaultMs: core.RetentionMs(r.cfg.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
 	})
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error 
 			r.flows.Add(*row.FlowID)
 		}
 		switch {
-		case row.RetentionMs == forever || dueMs == forever:
+		case row.RetentionMs == core.Forever || dueMs == core.Forever:
 		case dueMs > r.nowMs:
 			r.timers.add(r.nowMs, dueMs, row.PartitionKey, row.ExecutionID)
 		case row.Awaited:
@@ -277,7 +277,7 @@ func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
 		}
 		endedAtMs = r.nowMs
 	}
-	return endedAtMs + min(keepMs, forever-max(endedAtMs, 0))
+	return endedAtMs + min(keepMs, core.Forever-max(endedAtMs, 0))
 }
 
 // comeBack sets a timer, except for executions that the sweep will examine again.
@@ -491,7 +491,7 @@ type retentionTimers struct {
 // timer.
 func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtype.UUID) {
 	width := min(max((dueMs-nowMs)/256, 1000), 60_000)
-	if dueMs < forever-width {
+	if dueMs < core.Forever-width {
 		dueMs = (dueMs + width - 1) / width * width
 	}
 	if t.due == nil {

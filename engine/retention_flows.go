@@ -86,7 +86,7 @@ const maxPurgedMembers = 1000
 // a lock, it checks the flow again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
 func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	const op = "purge flows"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()
@@ -127,7 +127,7 @@ func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, err
 	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowAgesRow, error) {
 		return e.c.Q.ScanFlowAges(ctx, conn, db.ScanFlowAgesParams{
 			AfterPartitionKey: partition, AfterFlowID: core.PgUUID(flow), PageSize: int32(batch),
-			DefaultMs: retentionMs(e.cfg.Retention), NowMs: e.c.NowMs(),
+			DefaultMs: core.RetentionMs(e.cfg.Retention), NowMs: e.c.NowMs(),
 		})
 	})
 	if err != nil {

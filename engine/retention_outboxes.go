@@ -55,12 +55,12 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 // and to run in any number of processes.
 func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	const op = "trim outboxes"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()
-	keepMs := retentionMs(e.cfg.OutboxRetention)
-	if keepMs == forever {
+	keepMs := core.RetentionMs(e.cfg.OutboxRetention)
+	if keepMs == core.Forever {
 		return 0, nil
 	}
 	nowMs, err := e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())

@@ -23,13 +23,13 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	if keep != 0 {
-		if err := checkRetention("keep", keep); err != nil {
+		if err := core.CheckRetention("keep", keep); err != nil {
 			return core.Wrap(op, err)
 		}
 	}
 	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
 		var none struct{}
-		byDefault := retentionMs(e.cfg.Retention)
+		byDefault := core.RetentionMs(e.cfg.Retention)
 		before, after := byDefault, byDefault
 		if keep == 0 {
 			dropped, err := e.c.Q.DropLaneRetention(ctx, tx, string(lane))
@@ -38,7 +38,7 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 			}
 			before = dropped[0]
 		} else {
-			after = retentionMs(keep)
+			after = core.RetentionMs(keep)
 			stored, err := e.c.Q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
 				LaneID: string(lane), RetentionMs: after, NowMs: e.c.NowMs(),
 			})
@@ -111,7 +111,7 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 		return status, core.Wrap(op, err)
 	}
 	status = RetentionStatus{
-		LookAfter: retentionOf(row.LookAfterMs), NextEnd: instantOf(row.NextEndMs), Waiting: row.Waiting, NextDue: instantOf(row.NextDueAtMs),
+		LookAfter: core.RetentionOf(row.LookAfterMs), NextEnd: instantOf(row.NextEndMs), Waiting: row.Waiting, NextDue: instantOf(row.NextDueAtMs),
 		Deleted: row.Deleted, DeletedLately: row.DeletedLately, FlowsDeleted: row.FlowsDeleted,
 	}
 	if late := row.NowMs - row.NextEndMs; row.NextEndMs > 0 && late > row.LookAfterMs {
@@ -122,7 +122,7 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 		return status, core.Wrap(op, err)
 	}
 	for _, l := range lanes {
-		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: retentionOf(l.RetentionMs)})
+		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: core.RetentionOf(l.RetentionMs)})
 	}
 	outboxes, err := e.c.Q.ListOutboxAges(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {
@@ -144,5 +144,5 @@ func instantOf(ms int64) time.Time {
 
 // lookAfterMs returns how long after its end an execution is first examined: no later than events are trimmed.
 func (e *Engine) lookAfterMs() int64 {
-	return min(retentionMs(e.cfg.Retention), retentionMs(e.cfg.OutboxRetention))
+	return min(core.RetentionMs(e.cfg.Retention), core.RetentionMs(e.cfg.OutboxRetention))
 }

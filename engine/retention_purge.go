@@ -142,12 +142,12 @@ func (p *purging) judge(ctx context.Context, tx *core.Txn, flows *core.FlowSet, 
 	}
 	partitions, ids := flows.Arrays()
 	rows, err := p.c.Q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{
-		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: retentionMs(p.cfg.Retention),
+		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: core.RetentionMs(p.cfg.Retention),
 	})
 	for _, row := range rows {
-		dueMs := row.ChangedAtMs + min(row.RetentionMs, forever-max(row.ChangedAtMs, 0))
+		dueMs := row.ChangedAtMs + min(row.RetentionMs, core.Forever-max(row.ChangedAtMs, 0))
 		switch {
-		case dueMs == forever: // only a sweep of all flows finds it again
+		case dueMs == core.Forever: // only a sweep of all flows finds it again
 		case row.InUse, row.Unfinished && dueMs <= p.nowMs:
 			p.comeBackAt(p.nowMs+comeBackIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
 		case dueMs > p.nowMs:

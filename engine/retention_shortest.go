@@ -1,24 +1,11 @@
 package engine
 
 import (
-	"math"
 	"math/bits"
 	"sync/atomic"
-	"time"
 
-	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
-
-// forever is the retention of subjects that are never deleted, in milliseconds.
-const forever = math.MaxInt64
-
-// retentionMs returns a retention in milliseconds, rounded up.
-func retentionMs(d time.Duration) int64 {
-	if d == policy.KeepForever {
-		return forever
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
 
 // shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0 if none.
 // Ends are first examined after that time, however long executions are kept.
@@ -26,7 +13,7 @@ type shortestPeriod struct{ ms atomic.Int64 }
 
 // shortestOf returns the shortest retention in the policies of creations.
 func shortestOf(creations []creation) int64 {
-	shortest := int64(forever)
+	shortest := int64(core.Forever)
 	for i := range creations {
 		if ms := creations[i].retentionMs; ms > 0 {
 			shortest = min(shortest, ms)
@@ -38,7 +25,7 @@ func shortestOf(creations []creation) int64 {
 // missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
 // only few are stored.
 func (p *shortestPeriod) missingBelow(shortest int64) int64 {
-	if shortest == forever {
+	if shortest == core.Forever {
 		return 0
 	}
 	if low := bits.Len64(uint64(shortest)) - 4; low > 0 {

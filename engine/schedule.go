@@ -151,7 +151,7 @@ func (p *schedulePuts) addSet(set *ScheduleSet) (err error) {
 	case len(set.Schedules) > MaxSchedules:
 		return core.Invalid("Schedules", fmt.Sprintf("are %d, limit %d", len(set.Schedules), MaxSchedules))
 	}
-	if err := checkText("Name", set.Name, MaxScheduleName); err != nil {
+	if err := core.CheckText("Name", set.Name, MaxScheduleName); err != nil {
 		return err
 	}
 	p.params.Namespace, p.params.DeclaredBy = string(set.Namespace), set.Name

@@ -25,7 +25,7 @@ func (o Operator) PauseSchedule(ctx context.Context, schedule ScheduleName, reas
 	if err := schedule.check(e); err != nil {
 		return core.Wrap(op, err)
 	}
-	if err := checkText("reason", reason, maxFreeText); err != nil {
+	if err := core.CheckText("reason", reason, core.MaxFreeText); err != nil {
 		return core.Wrap(op, err)
 	}
 	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
@@ -104,11 +104,11 @@ func (o Operator) BackfillSchedule(ctx context.Context, schedule ScheduleName, f
 	if err := schedule.check(e); err != nil {
 		return nil, core.Wrap(op, err)
 	}
-	fromMs, err := instant("from", from)
+	fromMs, err := core.Instant("from", from)
 	if err != nil {
 		return nil, core.Wrap(op, err)
 	}
-	toMs, err := instant("to", to)
+	toMs, err := core.Instant("to", to)
 	switch {
 	case err != nil:
 		return nil, core.Wrap(op, err)

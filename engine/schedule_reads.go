@@ -145,11 +145,11 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	if err := cmp.Or(checkText("set", f.Set, MaxScheduleName), checkText("kind", f.Kind, maxKind)); err != nil {
+	if err := cmp.Or(core.CheckText("set", f.Set, MaxScheduleName), core.CheckText("kind", f.Kind, core.MaxKind)); err != nil {
 		return page, err
 	}
 	list := fmt.Sprintf("schedules %q %q %q %v", f.Namespace, f.Set, f.Kind, f.Paused)
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -161,7 +161,7 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 		return page, err
 	}
 	found := pageOf(rows, limit, func(row *db.FfxSchedule) string {
-		return cursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
+		return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
@@ -193,16 +193,16 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Set: row.DeclaredBy,
 		Cron: row.Cron, Zone: row.TimeZone, Every: ms(row.EveryMs), Jitter: ms(row.JitterMs),
 		Start: at(row.StartMs), End: at(row.EndMs), Missed: Missed(row.Missed), Window: ms(row.WindowMs), Overlap: Overlap(row.Overlap),
-		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: decodeTags(row.Tags),
-		Queued: optionalTime(row.QueuedMs), PausedSince: optionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
+		Kind: row.Kind, Lane: id.LaneID(row.LaneID), Priority: int(row.Priority), Tags: core.DecodeTags(row.Tags),
+		Queued: core.OptionalTime(row.QueuedMs), PausedSince: core.OptionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
 		Last: Tick{
-			ScheduledFor: optionalTime(row.LastTickMs), At: optionalTime(row.LastAtMs),
+			ScheduledFor: core.OptionalTime(row.LastTickMs), At: core.OptionalTime(row.LastAtMs),
 			Outcome: TickOutcome(row.LastOutcome), Error: row.LastError,
 		},
 		CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.ChangedAtMs),
 	}
 	if row.PausedAtMs == nil {
-		s.Next = optionalTime(row.TickMs)
+		s.Next = core.OptionalTime(row.TickMs)
 	}
 	if row.LastPartitionKey != nil && row.LastExecutionID.Valid {
 		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)

@@ -41,7 +41,7 @@ const maxScheduleError = 512
 // processes.
 func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	const op = "run schedules"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()

@@ -101,7 +101,7 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 	if s.Name == "" {
 		return t, c, core.Invalid("Name", "is empty")
 	}
-	if err := checkText("Name", s.Name, MaxScheduleName); err != nil {
+	if err := core.CheckText("Name", s.Name, MaxScheduleName); err != nil {
 		return t, c, err
 	}
 	if s.Namespace, err = e.namespace(cmp.Or(s.Namespace, s.Execution.Namespace)); err != nil {
@@ -160,10 +160,10 @@ func (s *ScheduleSpec) checkRules() error {
 // times returns the times of a checked spec.
 func (s *ScheduleSpec) times() (t tickTimes, err error) {
 	t = tickTimes{namespace: string(s.Namespace), name: s.Name, jitterMs: s.Jitter.Milliseconds()}
-	if t.startMs, err = instant("Start", s.Start); err != nil {
+	if t.startMs, err = core.Instant("Start", s.Start); err != nil {
 		return t, err
 	}
-	if t.endMs, err = instant("End", s.End); err != nil {
+	if t.endMs, err = core.Instant("End", s.End); err != nil {
 		return t, err
 	}
 	t.schedule, err = scheduleOf(s.Cron, s.Zone, s.Every.Milliseconds(), t.startMs)
@@ -203,7 +203,7 @@ func (n *ScheduleName) check(e *Engine) (err error) {
 	if n.Name == "" {
 		return core.Invalid("Name", "is empty")
 	}
-	return checkText("Name", n.Name, MaxScheduleName)
+	return core.CheckText("Name", n.Name, MaxScheduleName)
 }
 
 func (n *ScheduleName) notFound() error { return &fferr.NotFoundError{Entity: "schedule", ID: n.Name} }

@@ -67,7 +67,7 @@ func (t *tickTimes) due(tickMs int64) int64 {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(t.namespace + "\x00" + t.name + "\x00" + strconv.FormatInt(tickMs, 10)))
-	return addTTL(tickMs, int64(h.Sum64()%uint64(t.jitterMs+1)))
+	return core.AddTTL(tickMs, int64(h.Sum64()%uint64(t.jitterMs+1)))
 }
 
 // Tick outcomes as they are stored.
@@ -130,7 +130,7 @@ func planTicks(times *tickTimes, row *db.FfxSchedule, nowMs int64, running bool)
 	p.nextMs = times.due(p.tickMs)
 	if p.queuedMs > 0 {
 		waited := time.Duration(nowMs-p.queuedMs) * time.Millisecond
-		look := addTTL(nowMs, min(max(waited/10, minQueuePoll), maxQueuePoll).Milliseconds())
+		look := core.AddTTL(nowMs, min(max(waited/10, minQueuePoll), maxQueuePoll).Milliseconds())
 		if p.nextMs == 0 || look < p.nextMs {
 			p.nextMs = look
 		}
@@ -218,7 +218,7 @@ func (t *tickTimes) keepLast(row *db.FfxSchedule, nowMs int64) (acts []tickAct) 
 
 // tickSpec returns the execution of a tick.
 func tickSpec(row *db.FfxSchedule, tickMs int64) ExecutionSpec {
-	tags := decodeTags(row.Tags)
+	tags := core.DecodeTags(row.Tags)
 	if tags == nil {
 		tags = make(map[string]string, 2)
 	}

@@ -18,7 +18,7 @@ import (
 // leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
 func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	const op = "advance sequences"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	e := m.e.impatient()

@@ -91,7 +91,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 		return page, err
 	}
 	list := fmt.Sprintf("sequences %q %v", f.Namespace, f.Stopped)
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -107,7 +107,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.ListSequencesRow) string { return cursorOf(list, row.SequenceID.Bytes[:]) })
+	found := pageOf(rows, limit, func(row *db.ListSequencesRow) string { return core.CursorOf(list, row.SequenceID.Bytes[:]) })
 	page.Next = found.Next
 	for i := range found.Items {
 		s := sequenceFrom(&found.Items[i])
@@ -145,7 +145,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 		return page, err
 	}
 	list := fmt.Sprintf("sequence members %x", s)
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -161,14 +161,14 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 		return page, err
 	}
 	found := pageOf(rows, limit, func(row *db.ListSequenceMembersRow) string {
-		return cursorOf(list, binary.BigEndian.AppendUint64(nil, uint64(row.Place)))
+		return core.CursorOf(list, binary.BigEndian.AppendUint64(nil, uint64(row.Place)))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
 		row := &found.Items[i]
 		m := SequenceMember{
 			Place: row.Place, Execution: id.ExecutionIDFromRow(row.ExecutionPartitionKey, row.ExecutionID),
-			OnFailure: onFailureOf(row.Skips), TurnAt: optionalTime(row.TurnAtMs),
+			OnFailure: onFailureOf(row.Skips), TurnAt: core.OptionalTime(row.TurnAtMs),
 		}
 		if row.Found {
 			m.Kind, m.CreatedAt = row.Kind, time.UnixMilli(row.CreatedAtMs)
@@ -183,7 +183,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 
 func sequenceFrom(row *db.ListSequencesRow) SequenceState {
 	s := SequenceState{
-		Key: row.Key, Namespace: id.Namespace(row.Namespace), StoppedAt: optionalTime(row.StoppedAtMs), Size: int(row.Size),
+		Key: row.Key, Namespace: id.Namespace(row.Namespace), StoppedAt: core.OptionalTime(row.StoppedAtMs), Size: int(row.Size),
 	}
 	if s.Size > 0 {
 		s.First = id.ExecutionIDFromRow(row.FirstPartitionKey, row.FirstExecutionID.Bytes)
@@ -198,7 +198,7 @@ func (s *ExecutionSnapshot) setSequence(row *db.GetExecutionRow, raw rawSequence
 	}
 	s.Sequence = &SequencePlace{
 		Sequence: Sequence{Key: raw.Key, OnFailure: raw.onFailure()},
-		Place:    row.SequencePlace, Ahead: int(row.SequenceAhead), StoppedAt: optionalTime(row.SequenceStoppedAtMs),
+		Place:    row.SequencePlace, Ahead: int(row.SequenceAhead), StoppedAt: core.OptionalTime(row.SequenceStoppedAtMs),
 	}
 	if row.SequenceFirstExecutionID.Valid {
 		s.Sequence.First = id.ExecutionIDFromRow(row.SequenceFirstPartitionKey, row.SequenceFirstExecutionID.Bytes)

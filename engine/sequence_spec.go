@@ -88,7 +88,7 @@ func (c *creation) setSequence(spec *ExecutionSpec) error {
 	case spec.Flow != nil || c.node != "":
 		return core.Invalid("sequence", "of a member of a flow: its edges decide when it runs")
 	}
-	if err := checkText("sequence key", s.Key, MaxSequenceKey); err != nil {
+	if err := core.CheckText("sequence key", s.Key, MaxSequenceKey); err != nil {
 		return err
 	}
 	c.sequence, c.held = s, true
@@ -126,7 +126,7 @@ func (n *SequenceName) check(e *Engine) (sequenceID, error) {
 	if n.Key == "" {
 		return sequenceID{}, core.Invalid("sequence key", "is empty")
 	}
-	return sequenceOf(string(namespace), n.Key), checkText("sequence key", n.Key, MaxSequenceKey)
+	return sequenceOf(string(namespace), n.Key), core.CheckText("sequence key", n.Key, MaxSequenceKey)
 }
 
 func (n *SequenceName) orNotFound(err error) error {

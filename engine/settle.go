@@ -81,7 +81,7 @@ func settle[V any](ctx context.Context, t transition[*heldLease, V], lease func(
 // leaseChunks splits leases into transactions of up to [MaxBatch] items, of the bytes of one statement, and of as many
 // flows as one may lock. The items of each are in lock order.
 func leaseChunks(items []int, lease func(n int) *Lease, flow func(n int) *id.FlowID, size func(n int) int) (chunks [][]int) {
-	for _, run := range bySize(items, MaxBatch, size) {
+	for _, run := range core.BySize(items, MaxBatch, size) {
 		flows, from := make(map[id.FlowID]bool), 0
 		for i, n := range run {
 			x := flow(n)

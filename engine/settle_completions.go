@@ -52,7 +52,7 @@ func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completio
 func (e *Engine) complete(ctx context.Context, completions []Completion) ([]Outcome[struct{}], error) {
 	outcomes := make([]Outcome[struct{}], len(completions))
 	chunks := e.completionChunks(completions, outcomes)
-	err := inChunks(len(chunks), 1, func(n, _ int) error {
+	err := core.InChunks(len(chunks), 1, func(n, _ int) error {
 		return e.completeChunk(ctx, completions, chunks[n], outcomes)
 	}, func(n int, err error) {
 		for _, item := range chunks[n] {

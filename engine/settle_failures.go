@@ -83,7 +83,7 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int {
 		return len(failures[n].Failure.Message) + len(failures[n].Failure.Category) + len(failures[n].Failure.Detail)
 	})
-	err := inChunks(len(chunks), 1, func(c, _ int) error {
+	err := core.InChunks(len(chunks), 1, func(c, _ int) error {
 		err := settle(ctx, e.failing(failures), lease, chunks[c:c+1], outcomes)
 		if !isUntranslatable(err) {
 			return err
@@ -131,7 +131,7 @@ func (e *Engine) checkFailing(f AttemptFailure) error {
 	for _, text := range []struct{ field, value string }{
 		{"failure message", f.Failure.Message}, {"failure category", f.Failure.Category}, {"failure detail", f.Failure.Detail},
 	} {
-		if err := checkText(text.field, text.value, MaxFailureMessage); err != nil {
+		if err := core.CheckText(text.field, text.value, MaxFailureMessage); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (e *Engine) failing(failures []AttemptFailure) transition[*heldLease, Faile
 			case "retry":
 				return true
 			case "failed":
-				return isTerminalPhase(x.facts.LifecyclePhase)
+				return core.IsTerminalPhase(x.facts.LifecyclePhase)
 			case "failure": // another program's, either retried or ended
 				return true
 			}
@@ -185,7 +185,7 @@ func (e *Engine) failing(failures []AttemptFailure) transition[*heldLease, Faile
 // failedBefore returns the answer to a failure that was already recorded.
 func (x *heldLease) failedBefore() Failed {
 	f := x.facts
-	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && isTerminalPhase(f.LifecyclePhase) {
+	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && core.IsTerminalPhase(f.LifecyclePhase) {
 		return Failed{}
 	}
 	retryAt := f.NowMs
@@ -253,7 +253,7 @@ func (e *Engine) writeFailures(
 			ends.Add(attempt)
 			continue
 		}
-		retryAt := addTTL(nowMs, pause)
+		retryAt := core.AddTTL(nowMs, pause)
 		retries.add(attempt, retryAt)
 		outcomes[x.n].Value = x.retryAt(retryAt)
 	}

@@ -88,7 +88,7 @@ func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error,
 }
 
 func (d *Delay) check() error {
-	if _, err := instant("until", d.Until); err != nil {
+	if _, err := core.Instant("until", d.Until); err != nil {
 		return err
 	}
 	switch {
@@ -102,7 +102,7 @@ func (d *Delay) check() error {
 
 func (d *Delay) untilMs(nowMs int64) int64 {
 	if d.Until.IsZero() {
-		return addTTL(nowMs, d.For.Milliseconds())
+		return core.AddTTL(nowMs, d.For.Milliseconds())
 	}
 	return d.Until.UnixMilli()
 }

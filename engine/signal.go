@@ -231,11 +231,11 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 	for field, text := range map[string]string{
 		"source": spec.Source, "source type": spec.SourceType, "category": spec.Category, "correlation id": spec.CorrelationID,
 	} {
-		if err := checkText(field, text, maxSignalText); err != nil {
+		if err := core.CheckText(field, text, maxSignalText); err != nil {
 			return err
 		}
 	}
-	return checkText("idempotency key", spec.IdempotencyKey, maxSignalKey)
+	return core.CheckText("idempotency key", spec.IdempotencyKey, maxSignalKey)
 }
 
 // isNestedDeeper reports whether a payload is JSON, as far as it is read, whose arrays and objects are more than limit deep

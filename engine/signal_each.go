@@ -31,8 +31,8 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[
 		documents[n], err = specs[n].document()
 		return core.Wrap(op, err)
 	})
-	chunks := bySize(valid, MaxBatch, func(n int) int { return len(specs[n].Payload) + len(documents[n]) })
-	err := inChunks(len(chunks), 1, func(from, _ int) error {
+	chunks := core.BySize(valid, MaxBatch, func(n int) int { return len(specs[n].Payload) + len(documents[n]) })
+	err := core.InChunks(len(chunks), 1, func(from, _ int) error {
 		return e.deliverEach(ctx, op, chunks[from], specs, documents, outcomes)
 	}, func(i int, err error) {
 		for _, n := range chunks[i] {

@@ -115,7 +115,7 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome
 		return core.Wrap(op, err)
 	})
 	done := make([]bool, len(steps))
-	for _, chunk := range bySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
+	for _, chunk := range core.BySize(valid, MaxBatch, func(n int) int { return len(steps[n].Result) }) {
 		stored, err := e.recordAtOnce(ctx, op, steps, chunk)
 		if err != nil {
 			if chunk[0] == valid[0] {
@@ -255,7 +255,7 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	case !s.hasOutcome():
 		return core.Invalid("outcome", fmt.Sprintf("is %q", s.Outcome))
 	}
-	return checkText("error", s.Error, maxStepError)
+	return core.CheckText("error", s.Error, maxStepError)
 }
 
 // isRecorded reports whether the holder of a lease stores steps of a form. Steps of waits are stored with the end of the wait.

@@ -22,5 +22,5 @@ func checkStepPlace(name string, seq int) error {
 	case seq >= MaxSteps:
 		return core.Invalid("seq", fmt.Sprintf("an execution has at most %d steps", MaxSteps))
 	}
-	return checkText("step", name, MaxStepName)
+	return core.CheckText("step", name, MaxStepName)
 }

@@ -14,7 +14,7 @@ import (
 // Errors: [fferr.ErrInvalidInput] for more than [MaxBatch] leases. One statement; takes no locks.
 func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, error) {
 	const op = "count frames"
-	if err := checkBatch(len(leases)); err != nil {
+	if err := core.CheckBatch(len(leases)); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	for _, l := range leases {

@@ -200,10 +200,10 @@ func checkFrame(f *FrameSpec, maxPayload int) error {
 	if len(f.Payload) > maxPayload {
 		return core.Invalid("payload", fmt.Sprintf("%d bytes, limit %d", len(f.Payload), maxPayload))
 	}
-	if err := checkText("type", f.Type, maxFrameType); err != nil {
+	if err := core.CheckText("type", f.Type, maxFrameType); err != nil {
 		return err
 	}
-	if err := checkText("correlation", f.Correlation, maxCorrelation); err != nil {
+	if err := core.CheckText("correlation", f.Correlation, maxCorrelation); err != nil {
 		return err
 	}
 	switch f.Mode {

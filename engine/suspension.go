@@ -95,7 +95,7 @@ func (e *Engine) writeSuspensions(
 		return err
 	}
 	tx.Due.Leases()
-	var calls callers
+	var calls core.Callers
 	for _, row := range rows {
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"
@@ -104,10 +104,10 @@ func (e *Engine) writeSuspensions(
 			tx.Due.Gated()
 		}
 		if call := specs[x.n].Call; call != "" {
-			calls.add(x.id, call)
+			calls.Add(x.id, call)
 		}
 	}
-	return e.resumeCallers(ctx, tx, &calls, params.NowMs)
+	return e.c.ResumeCallers(ctx, tx, &calls, params.NowMs)
 }
 
 // recogniseSuspensions turns refused leases into successes if the latest suspension has the id of the call: an earlier

@@ -80,7 +80,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 		return page, core.Wrap(op, err)
 	}
 	for field, text := range map[string]string{"name": filter.Name, "tag key": filter.TagKey, "tag value": filter.TagValue} {
-		if err := checkText(field, text, maxFreeText); err != nil {
+		if err := core.CheckText(field, text, core.MaxFreeText); err != nil {
 			return page, core.Wrap(op, err)
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	} else if filter.TagValue != "" {
 		return page, core.Wrap(op, core.Invalid("tag key", "is missing for the tag's value"))
 	}
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	switch {
 	case err == nil && key != nil && len(key) != waitCursor:
 		err = core.Invalid("after", "is not a cursor")
@@ -112,7 +112,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	for i, row := range rows {
 		waits[i] = OpenWait{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Suspension: row.SuspensionID, Kind: row.Kind,
-			Lane: id.LaneID(row.LaneID), Since: time.UnixMilli(row.OpenSinceMs), Until: optionalTime(row.TimeoutAtMs),
+			Lane: id.LaneID(row.LaneID), Since: time.UnixMilli(row.OpenSinceMs), Until: core.OptionalTime(row.TimeoutAtMs),
 			OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
 		}
 		if err := waits[i].setCondition(row.Condition, row.UnusedSignals); err != nil {
@@ -123,7 +123,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 		position := binary.BigEndian.AppendUint64(nil, uint64(w.Since.UnixMilli()))
 		position = binary.BigEndian.AppendUint16(position, uint16(w.Execution.Partition()))
 		x := w.Execution.UUID()
-		return cursorOf(list, append(position, x[:]...))
+		return core.CursorOf(list, append(position, x[:]...))
 	}), nil
 }
 
@@ -131,7 +131,7 @@ const waitCursor = 8 + 2 + 16
 
 // optionalMs converts an optional time; nil stands for none.
 func optionalMs(field string, t time.Time) (*int64, error) {
-	ms, err := instant(field, t)
+	ms, err := core.Instant(field, t)
 	if err != nil || ms == 0 {
 		return nil, err
 	}

@@ -202,10 +202,10 @@ func (s *SuspendSpec) check() error {
 			return err
 		}
 	}
-	if err := checkText("asked", s.Asked, MaxAsked); err != nil {
+	if err := core.CheckText("asked", s.Asked, MaxAsked); err != nil {
 		return err
 	}
-	return checkText("pointer", s.Pointer, maxPointer)
+	return core.CheckText("pointer", s.Pointer, maxPointer)
 }
 
 // storedSuspension is the document that ffx_suspend reads.
@@ -261,7 +261,7 @@ func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, erro
 		effect = ResumeOnTimeout
 	}
 	if timeoutMs > 0 {
-		at := addTTL(nowMs, timeoutMs)
+		at := core.AddTTL(nowMs, timeoutMs)
 		stored.TimeoutAtMs, stored.TimeoutBehavior = &at, &effect
 	}
 	text, err := json.Marshal(stored)

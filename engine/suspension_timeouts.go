@@ -24,7 +24,7 @@ import (
 func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 	e := m.e
 	const op = "expire waits"
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanTimedOutWaitsParams{
@@ -83,7 +83,7 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 	}
 	acted, nowMs := forgotten, timeouts[0].NowMs
 	ends := timeoutEnds{
-		failed: core.NewEnding(nowMs, state.OutcomeFailed), expired: core.NewEnding(nowMs, state.OutcomeExpired), cancelled: newCancelling(nowMs),
+		failed: core.NewEnding(nowMs, state.OutcomeFailed), expired: core.NewEnding(nowMs, state.OutcomeExpired), cancelled: core.NewCancelling(nowMs),
 	}
 	for _, timeout := range timeouts {
 		row, effect := taken[timeout.Ord], OnTimeout(timeout.TimeoutBehavior)
@@ -143,7 +143,7 @@ func (t OnTimeout) ends() bool {
 // timeoutEnds are the executions that end because their waits timed out, by their outcomes.
 type timeoutEnds struct {
 	failed, expired *core.Ending
-	cancelled       *cancelling
+	cancelled       *core.Cancelling
 }
 
 func (t *timeoutEnds) add(effect OnTimeout, x id.ExecutionID, attempt db.TakeCurrentAttemptsRow, epoch int64) {
@@ -157,7 +157,7 @@ func (t *timeoutEnds) add(effect OnTimeout, x id.ExecutionID, attempt db.TakeCur
 	case ExpireOnTimeout:
 		t.expired.Add(end)
 	default:
-		t.cancelled.add(x, cancellation{reason: end.Reason, source: "system_timeout"})
+		t.cancelled.Add(x, core.Cancellation{Reason: end.Reason, Source: "system_timeout"})
 	}
 }
 
@@ -167,10 +167,10 @@ func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *core.Txn) error 
 			return err
 		}
 	}
-	if len(t.cancelled.params.ExecutionIDs) == 0 {
+	if len(t.cancelled.Params.ExecutionIDs) == 0 {
 		return nil
 	}
-	_, err := e.endCancelled(ctx, tx, t.cancelled)
+	_, err := e.c.EndCancelled(ctx, tx, t.cancelled)
 	return err
 }
 
@@ -212,7 +212,7 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 // number of processes.
 func (m Maintenance) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
 	e := m.e
-	if err := checkBatch(batch); err != nil {
+	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	return core.InStatement(ctx, e.impatient().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {

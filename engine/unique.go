@@ -133,7 +133,7 @@ func (u *Unique) check() error {
 		if slices.Contains(u.Fields[:i], field) {
 			return core.Invalid("Unique.Fields", fmt.Sprintf("has %q twice", field))
 		}
-		if err := checkText("Unique.Fields", field, MaxUniqueField); err != nil {
+		if err := core.CheckText("Unique.Fields", field, MaxUniqueField); err != nil {
 			return err
 		}
 	}

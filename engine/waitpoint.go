@@ -60,7 +60,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), WaitpointKey: string(spec.Key), NowMs: nowMs,
 		})
 		if err == nil {
-			w.ID, w.Token, w.ExpiresAt = row.WaitpointID, wire.WaitpointToken(row.Token), optionalTime(row.ExpiresAtMs)
+			w.ID, w.Token, w.ExpiresAt = row.WaitpointID, wire.WaitpointToken(row.Token), core.OptionalTime(row.ExpiresAtMs)
 			return w, nil
 		} else if !core.IsNoRow(err) {
 			return w, err
@@ -73,7 +73,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 			return w, core.Invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
 		}
 		w.ID, w.Created = id.NewWaitpointID(), true
-		expires := addTTL(nowMs, spec.TTL.Milliseconds())
+		expires := core.AddTTL(nowMs, spec.TTL.Milliseconds())
 		w.ExpiresAt = time.UnixMilli(expires)
 		token, err := e.c.Q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
 			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), CreatedAtMs: nowMs, ExpiresAtMs: expires,
@@ -160,7 +160,7 @@ func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after str
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
-	key, err := readCursor(list, after)
+	key, err := core.ReadCursor(list, after)
 	if err == nil && key != nil && len(key) != len(id.WaitpointID{}) {
 		err = core.Invalid("after", "is not a cursor")
 	}
@@ -181,8 +181,8 @@ func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after str
 		open[i] = OpenWaitpoint{
 			ID: row.WaitpointID, Key: id.WaitpointKey(row.WaitpointKey), Active: row.State == "active", Names: row.RequiredSignalNames,
 			CreatedAt: time.UnixMilli(row.CreatedAtMs), Buffered: int(row.Buffered), Kid: row.TokenKid, Fingerprint: row.Fingerprint,
-			ExpiresAt: optionalTime(row.ExpiresAtMs),
+			ExpiresAt: core.OptionalTime(row.ExpiresAtMs),
 		}
 	}
-	return pageOf(open, size, func(w *OpenWaitpoint) string { return cursorOf(list, w.ID[:]) }), nil
+	return pageOf(open, size, func(w *OpenWaitpoint) string { return core.CursorOf(list, w.ID[:]) }), nil
 }

@@ -111,12 +111,12 @@ func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorke
 	case len(spec.Kinds) > MaxWorkerLanes:
 		return params, core.Invalid("WorkerRegistration.Kinds", fmt.Sprintf("%d kinds, limit %d", len(spec.Kinds), MaxWorkerLanes))
 	}
-	lanes, err := laneTexts(spec.Lanes, "WorkerRegistration.Lanes")
+	lanes, err := core.LaneTexts(spec.Lanes, "WorkerRegistration.Lanes")
 	if err != nil {
 		return params, err
 	}
 	for i, kind := range spec.Kinds {
-		if err := checkText(fmt.Sprintf("WorkerRegistration.Kinds[%d]", i), kind, maxKind); err != nil {
+		if err := core.CheckText(fmt.Sprintf("WorkerRegistration.Kinds[%d]", i), kind, core.MaxKind); err != nil {
 			return params, err
 		}
 	}
@@ -209,7 +209,7 @@ func (e *Engine) MarkWorkerDead(ctx context.Context, name WorkerName, worker id.
 	if err := name.check(e); err != nil {
 		return core.Wrap(op, err)
 	}
-	if err := checkText("worker", string(worker), maxKind); err != nil {
+	if err := core.CheckText("worker", string(worker), core.MaxKind); err != nil {
 		return core.Wrap(op, err)
 	}
 	if err := id.CheckDeadReason(reason); err != nil {

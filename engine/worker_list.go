@@ -49,7 +49,7 @@ func (f *WorkerFilter) check() error {
 	for field, text := range map[string]string{
 		"WorkerFilter.Namespace": string(f.Namespace), "WorkerFilter.Worker": string(f.Worker), "WorkerFilter.Instance": string(f.Instance),
 	} {
-		if err := checkText(field, text, maxKind); err != nil {
+		if err := core.CheckText(field, text, core.MaxKind); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, 
 		return page, err
 	}
 	list := fmt.Sprintf("workers %q %q %q %q %v", f.Namespace, f.Worker, f.Instance, f.Lane, f.Gone)
-	last, err := readCursor(list, after)
+	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, err
 	}
@@ -94,7 +94,7 @@ func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, 
 		return page, err
 	}
 	found := pageOf(rows, limit, func(row *db.ListWorkersRow) string {
-		return cursorOf(list, []byte(row.Namespace+"\x00"+row.WorkerInstanceID))
+		return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.WorkerInstanceID))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
@@ -106,10 +106,10 @@ func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, 
 func workerFrom(row *db.ListWorkersRow) RegisteredWorker {
 	w := RegisteredWorker{
 		WorkerName: WorkerName{Namespace: id.Namespace(row.Namespace), Instance: id.WorkerInstanceID(row.WorkerInstanceID)},
-		Worker:     id.WorkerID(row.WorkerID), Lanes: idsOfLanes(row.Lanes), Capabilities: id.ParseCapabilities(row.CapabilitiesCSV),
+		Worker:     id.WorkerID(row.WorkerID), Lanes: core.IDsOfLanes(row.Lanes), Capabilities: id.ParseCapabilities(row.CapabilitiesCSV),
 		Kinds: row.Kinds, Running: int(row.Running), Concurrency: int(row.Concurrency), Stopping: row.Stopping,
 		RegisteredAt: time.UnixMilli(row.RegisteredAtMs), HeartbeatAt: time.UnixMilli(row.LastHeartbeatMs),
-		TTL: retentionOf(row.LivenessTTLMs), Live: row.Live,
+		TTL: core.RetentionOf(row.LivenessTTLMs), Live: row.Live,
 	}
 	if row.DrainedAtMs > 0 {
 		w.DrainedSince = time.UnixMilli(row.DrainedAtMs)

@@ -20,6 +20,9 @@ const (
 	// gigabyte, and a large one fills the memory of both sides. A single item may be larger.
 	MaxStatementBytes = 16 << 20
 
+	// MaxBatch is the largest number of items of a batch, and of rows that one statement writes for a background job.
+	MaxBatch = 1_000
+
 	// MaxFlowsPerTx limits the flows locked by one transaction. Each uses a slot of the server's lock table.
 	MaxFlowsPerTx = 256
 )

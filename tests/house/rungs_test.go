@@ -19,8 +19,8 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core errors arrays tx tx_callers notifications key_cache"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings"},
+	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume"},
 }
 
 var engineRungs = []rung{
@@ -29,7 +29,7 @@ var engineRungs = []rung{
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_rate"},
 	{"lease", "lease_fence lease_memory lease stream_written"},
-	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension call_resume"},
+	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_lock execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},

@@ -1,0 +1,151 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// DecodeTags reads the tags of an execution, without the values that are not strings.
+func DecodeTags(document []byte) map[string]string {
+	if len(document) == 0 || string(document) == "{}" {
+		return nil
+	}
+	var raw map[string]any
+	if json.Unmarshal(document, &raw) != nil {
+		return nil
+	}
+	tags := make(map[string]string, len(raw))
+	for key, value := range raw {
+		if text, ok := value.(string); ok {
+			tags[key] = text
+		}
+	}
+	return tags
+}
+
+// Number reads a count or time stored as a JSON string or number. It returns -1 for anything else.
+func Number(raw json.RawMessage) int64 {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}
+
+// OptionalTime returns the time of a column, zero for null.
+func OptionalTime(ms *int64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*ms)
+}
+
+// CheckText refuses a text that is too long or that PostgreSQL can't store.
+func CheckText(field, value string, limit int) error {
+	if len(value) > limit {
+		return Invalid(field, fmt.Sprintf("%d bytes, limit %d", len(value), limit))
+	}
+	if err := id.CheckText(field, value); err != nil {
+		return InvalidBecause(field, err)
+	}
+	return nil
+}
+
+// Instant converts an optional time; 0 stands for none.
+func Instant(field string, t time.Time) (int64, error) {
+	if t.IsZero() {
+		return 0, nil
+	}
+	// Outside these years the count of milliseconds would overflow.
+	if t.Before(time.UnixMilli(1)) || t.After(time.UnixMilli(math.MaxInt64)) {
+		return 0, Invalid(field, "must be after 1970 and within the range of milliseconds in 64 bits")
+	}
+	return t.UnixMilli(), nil
+}
+
+const MaxFreeText = 1024
+
+const MaxKind = 255
+
+const MaxTagValue = 64 << 10
+
+// CheckRetention refuses a retention outside the bounds of [policy.MinRetention].
+func CheckRetention(field string, d time.Duration) error {
+	switch {
+	case d == policy.KeepForever || d >= policy.MinRetention && d <= math.MaxInt64-time.Millisecond:
+		return nil
+	default:
+		return Invalid(field, fmt.Sprintf("%v, must be policy.KeepForever, 0 for the default, or at least %v", d, policy.MinRetention))
+	}
+}
+
+// IsTerminalPhase reports whether a stored phase is terminal.
+func IsTerminalPhase(stored string) bool { return stored == "terminal" || stored == "cancelled" }
+
+// PublicState derives the public state and the outcome of an execution from its stored literals.
+func PublicState(phase, eligibility, public string, facts normalise.TerminalFacts) (state.PublicState, state.TerminalOutcome, error) {
+	canonical, err := normalise.LifecyclePhase(phase)
+	if err != nil {
+		return "", "", Corrupt("ff_exec_core.lifecycle_phase", err)
+	}
+	eligible, err := normalise.EligibilityState(eligibility)
+	if err != nil {
+		return "", "", Corrupt("ff_exec_core.eligibility_state", err)
+	}
+	stored, err := normalise.PublicState(public)
+	if err != nil {
+		return "", "", Corrupt("ff_exec_core.public_state", err)
+	}
+	facts.Phase, facts.StoredPhase, facts.StoredPublicState = canonical, phase, public
+	outcome := normalise.TerminalOutcome(facts)
+	return state.Effective(stored, canonical, eligible, outcome), outcome, nil
+}
+
+// RetentionOf is the reverse of [RetentionMs].
+func RetentionOf(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return policy.KeepForever
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// AddTTL returns atMs + ttlMs, at most the largest time of a column. ttlMs must not be negative.
+func AddTTL(atMs, ttlMs int64) int64 {
+	if atMs > math.MaxInt64-ttlMs {
+		return math.MaxInt64
+	}
+	return atMs + ttlMs
+}
+
+// LaneTexts returns the names of lanes, and refuses invalid ones.
+func LaneTexts(lanes []id.LaneID, field string) ([]string, error) {
+	texts := make([]string, len(lanes))
+	for i, lane := range lanes {
+		if err := lane.Validate(); err != nil {
+			return nil, InvalidBecause(fmt.Sprintf("%s[%d]", field, i), err)
+		}
+		texts[i] = string(lane)
+	}
+	return texts, nil
+}
+
+// IDsOfLanes returns lanes by their names.
+func IDsOfLanes(texts []string) []id.LaneID {
+	lanes := make([]id.LaneID, len(texts))
+	for i, text := range texts {
+		lanes[i] = id.LaneID(text)
+	}
+	return lanes
+}
