@@ -2,12 +2,15 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -206,4 +209,37 @@ func countedAfter(
 		t.Fatal(err)
 	}
 	return counted
+}
+
+// A transaction whose snapshot is older than a change of the policy admits nothing by the policy before. L17
+func TestAdmissionInATransactionNeverFollowsAnOlderPolicy_L17(t *testing.T) {
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			f := fixture.NewCloned(t)
+			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+			ids := create(t, f, 2)
+			tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
+			if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM ff_quota_policy"); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: q, MaxRunning: 1}); err != nil {
+				t.Fatal(err)
+			}
+			admit := func(n int) (engine.AdmissionOutcome, error) {
+				result, err := f.WithTx(tx).CheckAdmission(t.Context(), q, ids[n], engine.AdmissionSpec{})
+				return result.Outcome, err
+			}
+			first, err := admit(0)
+			if level != pgx.ReadCommitted {
+				if !errors.Is(err, fferr.ErrContention) {
+					t.Errorf("%q, %v", first, err)
+				}
+				return
+			}
+			second, err2 := admit(1)
+			if err := errors.Join(err, err2); err != nil || first != engine.Admitted || second != engine.ConcurrencyExceeded {
+				t.Errorf("%q and %q, %v", first, second, err)
+			}
+		})
+	}
 }

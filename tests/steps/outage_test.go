@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -219,6 +220,12 @@ func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Re
 		})
 		switch ended = s.ID == x && s.Settlement == worker.Completed; s.Settlement {
 		case worker.Completed, worker.Delayed, worker.Suspended:
+		case worker.Abandoned:
+			// It was settled, the answer was lost, and it has begun again. A lease that is lost indeed stops the test, where no
+			// lease expires.
+			if !errors.Is(s.Err, worker.ErrLeaseLost) {
+				t.Fatal(s.Err)
+			}
 		default:
 			t.Fatalf("%s of %s: %v", s.Settlement, s.Kind, s.Err)
 		}

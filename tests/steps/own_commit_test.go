@@ -105,17 +105,36 @@ func TestOwnCommitInATransaction(t *testing.T) {
 	}
 }
 
-// A function that ignores the error of a statement fails its transaction, as it does without the savepoint, and its connection stays.
+// A function that ignores the error of a statement fails its transaction, as it does without the savepoint, and its connection
+// stays. Within a transaction of the caller only the function's statements are undone.
 func TestIgnoredErrorRollsBack(t *testing.T) {
-	f := booking(t)
-	var conn *pgx.Conn
-	err := f.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error {
-		conn = tx.Conn()
-		_, _ = tx.Exec(t.Context(), "INSERT INTO booked VALUES ('lamp'); SELECT 1/0")
-		return nil
-	})
-	if !errors.Is(err, pgx.ErrTxCommitRollback) || conn.IsClosed() {
-		t.Errorf("closed %t, error %v", conn.IsClosed(), err)
+	for _, nested := range []bool{false, true} {
+		t.Run(fmt.Sprintf("nested %t", nested), func(t *testing.T) {
+			f := booking(t)
+			e, kept := f.Engine, []string(nil)
+			var outer pgx.Tx
+			if nested {
+				outer, kept = f.BeginTx(t), []string{"chair"}
+				if _, err := outer.Exec(t.Context(), "INSERT INTO booked VALUES ('chair')"); err != nil {
+					t.Fatal(err)
+				}
+				e = f.WithTx(outer)
+			}
+			var conn *pgx.Conn
+			err := e.InTx(t.Context(), func(tx pgx.Tx, _ *engine.Engine) error {
+				conn = tx.Conn()
+				_, _ = tx.Exec(t.Context(), "INSERT INTO booked VALUES ('lamp'); SELECT 1/0")
+				return nil
+			})
+			if !errors.Is(err, pgx.ErrTxCommitRollback) || conn.IsClosed() {
+				t.Errorf("closed %t, error %v", conn.IsClosed(), err)
+			}
+			if nested {
+				if err := outer.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantInBooked(t, f, kept...)
+		})
 	}
-	wantInBooked(t, f)
 }
