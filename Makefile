@@ -185,17 +185,19 @@ pictures: ## Draw bench/results.json into docs/internals/pictures
 	cd bench && go run . pictures
 
 .PHONY: generate
-generate: ## Write db/ from queries/ and schema/schema.sql, and the rights that its statements need
+generate: ## Write db/ from queries/ and schema/schema.sql, and the rights and locks that its statements need
 	@mkdir -p db/sql
 	go run ./tests/internal/sqlinclude
 	$(SQLC) generate
 	go run ./tests/internal/rightsdump
+	go run ./tests/internal/locksdump
 
 .PHONY: generate-check
-generate-check: ## Fail when db/ or the table of rights is not what generate writes
+generate-check: ## Fail when db/, the table of rights or the tables of locks are not what generate writes
 	go run ./tests/internal/sqlinclude -check
 	$(SQLC) diff
 	go run ./tests/internal/rightsdump -check
+	go run ./tests/internal/locksdump -check
 	@for file in db/*.sql.go; do \
 		query="queries/$$(basename "$$file" .go)"; \
 		test -e "$$query" || { echo "$$file: there is no $$query"; exit 1; }; \
