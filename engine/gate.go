@@ -83,7 +83,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 }
 
 // gateRound is one call of [Maintenance.AdmitWaiting]: it looks at all budgets and limits with waiting executions once, from
-// where the last one stopped.
+// where the last one stopped. See docs/internals/decisions.md#gate.
 type gateRound struct {
 	from, after pgtype.UUID
 	wrapped     bool // it goes on from the first one

@@ -45,7 +45,7 @@ func (f *leaseFacts) missing(l Fence) error {
 // fence judges a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
 // is the current one; the lease is live. It returns nil if the call may continue, and [core.ErrRepeated] if it succeeded
-// before.
+// before. See docs/internals/decisions.md#fences.
 func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	if err := f.missing(l); err != nil {
 		return err

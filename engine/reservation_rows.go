@@ -11,6 +11,7 @@ import (
 )
 
 // lockLeases locks the attempts of the leases that reserve or settle, and reads the facts that their fences are judged by.
+// See docs/internals/decisions.md#reservations.
 func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 	c.facts, c.locked = make(map[Fence]*leaseFacts), make(map[Fence]bool)
 	if len(c.fences) == 0 {

@@ -117,7 +117,7 @@ func referenceLedgerSQL() (string, error) {
 }
 
 // setAside renames FlowFabric's tables with their indexes and sequences. Partitions keep their names; only the parents are
-// locked.
+// locked. See docs/internals/decisions.md#sharing-dropped.
 func (c *conversion) setAside(ctx context.Context) error {
 	rows, err := c.conn.Query(ctx, `
 		WITH class AS (

@@ -63,7 +63,8 @@ func (c *conversion) originals(ctx context.Context) ([]original, error) {
 	return found, nil
 }
 
-// copyTables copies the rows, one partition per transaction, and advances the sequences past the copied ids.
+// copyTables copies the rows, one partition per transaction, and advances the sequences past the copied ids. See
+// docs/internals/decisions.md#one-layout.
 func (c *conversion) copyTables(ctx context.Context) error {
 	originals, err := c.originals(ctx)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// steps has the finished steps and waits of a job's execution, and the names and waits of this run.
+// steps has the finished steps and waits of a job's execution, and the names and waits of this run. See
+// docs/internals/decisions.md#no-replay.
 type steps struct {
 	mu    sync.Mutex
 	read  bool
@@ -95,6 +96,7 @@ func (j Job[In]) beginStep(
 		})
 	}
 	s.used[name] = true
+	// See docs/internals/decisions.md#steps-by-name.
 	if stored, ok := s.known[name]; ok {
 		if stored.Form != form {
 			return nil, nil, p.refuse(&fferr.InputError{Field: "step", Reason: fmt.Sprintf(

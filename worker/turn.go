@@ -68,6 +68,7 @@ func Turn[In any](
 	if job.isForTest() {
 		return p.wrap(errNoTx)
 	}
+	// See docs/internals/decisions.md#turn.
 	turn := newTurn(job, p)
 	ctx = context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn)
 	err = p.try(ctx, func(ctx context.Context, _ *stepTry) error {

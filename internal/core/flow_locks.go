@@ -52,7 +52,8 @@ func (s *FlowSet) Admit(flow *id.FlowID) bool {
 // Empty reports whether the set has no flows.
 func (s *FlowSet) Empty() bool { return len(s.Flows) == 0 }
 
-// Arrays returns the flows by (partition_key, flow_id), the lock order of their rows.
+// Arrays returns the flows by (partition_key, flow_id), the lock order of their rows. See
+// docs/internals/decisions.md#lock-order.
 func (s *FlowSet) Arrays() (partitions []int16, flows []pgtype.UUID) {
 	for _, flow := range slices.SortedFunc(maps.Keys(s.Flows), func(a, b id.FlowID) int {
 		return cmp.Or(cmp.Compare(s.Flows[a], s.Flows[b]), a.Compare(b))

@@ -33,7 +33,8 @@ type database interface {
 // connection of its own: one from a pool that keeps none will do, or from a pooler that gives each statement another.
 type witness []string
 
-// follower reads an outbox in order, stops at holes, and settles them. It has no goroutine: its owner calls pass.
+// follower reads an outbox in order, stops at holes, and settles them. It has no goroutine: its owner calls pass. See
+// docs/internals/decisions.md#events-without-gaps.
 type follower struct {
 	db     database
 	outbox Name
