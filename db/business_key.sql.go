@@ -81,7 +81,7 @@ type DropBusinessKeysOfParams struct {
 // never really waits: a key is locked only by the transaction that creates or deletes its holder.
 //
 // Passages: dropped_business_keys.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error {
 	_, err := db.Exec(ctx, dropBusinessKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -128,7 +128,7 @@ type DropBusinessKeysOfFlowsParams struct {
 // DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
 //
 // Passages: dropped_business_keys.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOfFlows(ctx context.Context, db DBTX, arg DropBusinessKeysOfFlowsParams) error {
 	_, err := db.Exec(ctx, dropBusinessKeysOfFlows, arg.PartitionKeys, arg.FlowIDs)

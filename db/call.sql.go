@@ -22,7 +22,7 @@ WHERE t.id = i.id
 
 // DropCallEnds deletes noted ends whose callers the caller has locked and looked at, or which are gone.
 //
-// Used by: engine.ResumeCallers.
+// Used by: upkeep.ResumeCallers.
 // Locks: L7 waits (DELETE; another call of the job may delete the same notes).
 func (q *Queries) DropCallEnds(ctx context.Context, db DBTX, ids []int64) (int64, error) {
 	result, err := db.Exec(ctx, dropCallEnds, ids)
@@ -170,7 +170,7 @@ type ResumeCallersRow struct {
 // ResumeCallers lets locked callers continue if the executions of the call that they wait for have all ended, by ord
 // (from 0). lane: where a worker can claim it, or ”. No row: it goes on waiting, or does something else.
 //
-// Used by: engine.Suspend, engine.SuspendEach, engine.ResumeCallers.
+// Used by: engine.Suspend, engine.SuspendEach, upkeep.ResumeCallers.
 // Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
 func (q *Queries) ResumeCallers(ctx context.Context, db DBTX, arg ResumeCallersParams) ([]ResumeCallersRow, error) {
 	rows, err := db.Query(ctx, resumeCallers,
@@ -242,7 +242,7 @@ type ScanCallEndsRow struct {
 // ScanCallEnds reads noted ends of called executions after a position, in the order in which they were written. gone:
 // their caller no longer exists.
 //
-// Used by: engine.ResumeCallers.
+// Used by: upkeep.ResumeCallers.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanCallEnds(ctx context.Context, db DBTX, arg ScanCallEndsParams) ([]ScanCallEndsRow, error) {
 	rows, err := db.Query(ctx, scanCallEnds, arg.AfterID, arg.PageSize)

@@ -17,9 +17,9 @@ SELECT ffx_now_ms($1)::bigint AS now_ms
 // reads it once, after it has locked its rows.
 //
 // Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
-// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
-// engine.RepairQueue, engine.VerifyGrant, engine.CancelSiblings,
-// engine.RepairGroups, engine.ResumeCallers.
+// engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines,
+// upkeep.RepairQueue, engine.VerifyGrant, upkeep.CancelSiblings,
+// upkeep.RepairGroups, upkeep.ResumeCallers.
 // Locks: none.
 func (q *Queries) GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {
 	row := db.QueryRow(ctx, getNow, nowMs)

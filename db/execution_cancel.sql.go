@@ -120,8 +120,8 @@ type DropEntriesOfParams struct {
 // that becomes not_applicable with another mutation time only if that row is terminal.
 //
 // Passages: held_execution.
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
-// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; queue held, by the execution's row.
 func (q *Queries) DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error {
 	_, err := db.Exec(ctx, dropEntriesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -373,8 +373,8 @@ type EndCancelledRow struct {
 // is left unchanged.
 //
 // Passages: set_ended, held_execution, held_attempt, lease_events.
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
-// engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,

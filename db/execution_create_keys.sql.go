@@ -233,7 +233,7 @@ type PruneCreationKeysParams struct {
 
 // PruneCreationKeys deletes idempotency keys whose window has passed.
 //
-// Used by: engine.PruneCreationKeys.
+// Used by: upkeep.PruneCreationKeys.
 // Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) PruneCreationKeys(ctx context.Context, db DBTX, arg PruneCreationKeysParams) (int64, error) {
 	result, err := db.Exec(ctx, pruneCreationKeys, arg.NowMs, arg.BatchSize)

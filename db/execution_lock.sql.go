@@ -107,7 +107,7 @@ type ReadExecutionForecastsRow struct {
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
 // engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
-// engine.CancelFlows.
+// upkeep.CancelFlows.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
 	rows, err := db.Query(ctx, readExecutionForecasts,

@@ -36,7 +36,7 @@ type DropBacklogMembersParams struct {
 
 // DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
 //
-// Used by: engine.AckFlowCancel, engine.CancelFlows.
+// Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 // Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
 func (q *Queries) DropBacklogMembers(ctx context.Context, db DBTX, arg DropBacklogMembersParams) (int64, error) {
 	result, err := db.Exec(ctx, dropBacklogMembers, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -74,7 +74,7 @@ type DropEmptyBacklogsParams struct {
 // DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
 // locked them in an earlier statement and removed members in another.
 //
-// Used by: engine.AckFlowCancel, engine.CancelFlows.
+// Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 // Locks: L0 waits (the rows of requests, DELETE: they are locked).
 func (q *Queries) DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropEmptyBacklogs, arg.PartitionKeys, arg.FlowIDs)
@@ -319,7 +319,7 @@ type ScanCancelBacklogRow struct {
 // ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
 // request without members has one row with an empty execution_id.
 //
-// Used by: engine.CancelFlows.
+// Used by: upkeep.CancelFlows.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanCancelBacklog(ctx context.Context, db DBTX, arg ScanCancelBacklogParams) ([]ScanCancelBacklogRow, error) {
 	rows, err := db.Query(ctx, scanCancelBacklog,
@@ -388,7 +388,7 @@ type TakeCancelBacklogsRow struct {
 // TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
 // transaction holds.
 //
-// Used by: engine.CancelFlows.
+// Used by: upkeep.CancelFlows.
 // Locks: L0 skips (the rows of requests FOR UPDATE).
 func (q *Queries) TakeCancelBacklogs(ctx context.Context, db DBTX, arg TakeCancelBacklogsParams) ([]TakeCancelBacklogsRow, error) {
 	rows, err := db.Query(ctx, takeCancelBacklogs, arg.PartitionKeys, arg.FlowIDs)

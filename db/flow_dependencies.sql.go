@@ -64,12 +64,12 @@ type EndSkippedAttemptsParams struct {
 // EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 // under a raised epoch.
 //
-// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 func (q *Queries) EndSkippedAttempts(ctx context.Context, db DBTX, arg EndSkippedAttemptsParams) error {
 	_, err := db.Exec(ctx, endSkippedAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)
@@ -179,12 +179,12 @@ type EnqueueSiblingCancelsParams struct {
 // other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L3 held; L7 new.
 func (q *Queries) EnqueueSiblingCancels(ctx context.Context, db DBTX, arg EnqueueSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, enqueueSiblingCancels,
@@ -272,12 +272,12 @@ type LeaveEdgesRow struct {
 // counted. Returns their upstreams, whose completion events stay undispatched.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L3 held, since ResolveEdges.
 func (q *Queries) LeaveEdges(ctx context.Context, db DBTX, arg LeaveEdgesParams) ([]LeaveEdgesRow, error) {
 	rows, err := db.Query(ctx, leaveEdges,
@@ -370,12 +370,12 @@ type ListPassedOverParams struct {
 // undecided because of staged edges. A row in an unknown state is returned.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: none.
 func (q *Queries) ListPassedOver(ctx context.Context, db DBTX, arg ListPassedOverParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listPassedOver,
@@ -472,12 +472,12 @@ type ListUncountedEdgesRow struct {
 // no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: none.
 func (q *Queries) ListUncountedEdges(ctx context.Context, db DBTX, arg ListUncountedEdgesParams) ([]ListUncountedEdgesRow, error) {
 	rows, err := db.Query(ctx, listUncountedEdges, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -563,7 +563,7 @@ type LockDownstreamGroupsParams struct {
 // the executions, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
+// upkeep.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
 	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -637,7 +637,7 @@ type PassResultsParams struct {
 // that ask for it. If there are several, the greatest edge id wins.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.RepairQueue, engine.RepairGroups.
+// upkeep.DispatchCompletions, upkeep.RepairQueue, upkeep.RepairGroups.
 // Locks: L4 waits (execution rows, UPDATE).
 func (q *Queries) PassResults(ctx context.Context, db DBTX, arg PassResultsParams) error {
 	_, err := db.Exec(ctx, passResults,
@@ -766,12 +766,12 @@ type ReleaseDownstreamRow struct {
 // decided before, or is still undecided.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 // (partition_key, execution_id). A row that fails the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
@@ -947,12 +947,12 @@ type ResolveEdgesRow struct {
 // finds both by ListUncountedEdges.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 // the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
@@ -1102,12 +1102,12 @@ type SkipDownstreamRow struct {
 // staged_from and staged_below are as in ReleaseDownstream.
 //
 // Passages: set_ended.
-// Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 // DELETE). The caller sorts by (partition_key, execution_id).
 func (q *Queries) SkipDownstream(ctx context.Context, db DBTX, arg SkipDownstreamParams) ([]SkipDownstreamRow, error) {

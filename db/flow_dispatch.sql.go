@@ -64,7 +64,7 @@ type ClaimCompletionsRow struct {
 // ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
 // dispatcher holds it.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 func (q *Queries) ClaimCompletions(ctx context.Context, db DBTX, arg ClaimCompletionsParams) ([]ClaimCompletionsRow, error) {
 	rows, err := db.Query(ctx, claimCompletions, arg.NowMs, arg.PartitionKeys, arg.EventIDs)
@@ -108,7 +108,7 @@ type LeaveCompletionsParams struct {
 
 // LeaveCompletions removes the mark of ClaimCompletions from events whose dependents could not all be resolved.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: L7 held, since ClaimCompletions.
 func (q *Queries) LeaveCompletions(ctx context.Context, db DBTX, arg LeaveCompletionsParams) error {
 	_, err := db.Exec(ctx, leaveCompletions, arg.PartitionKeys, arg.EventIDs)
@@ -145,7 +145,7 @@ type ScanUndispatchedRow struct {
 
 // ScanUndispatched returns completion events whose dependents have not been resolved, after an event id.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: none. Spans partitions: the partial index holds nothing else.
 func (q *Queries) ScanUndispatched(ctx context.Context, db DBTX, arg ScanUndispatchedParams) ([]ScanUndispatchedRow, error) {
 	rows, err := db.Query(ctx, scanUndispatched, arg.AfterEventID, arg.PageSize)
@@ -226,7 +226,7 @@ type TakeUpstreamsRow struct {
 // for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
 // to run again since the event, and its next end counts instead.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) TakeUpstreams(ctx context.Context, db DBTX, arg TakeUpstreamsParams) ([]TakeUpstreamsRow, error) {

@@ -46,10 +46,10 @@ type LockFlowRowsRow struct {
 
 // LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 //
-// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
+// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
+// engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
 // engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
-// engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
+// engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
 	rows, err := db.Query(ctx, lockFlowRows, arg.PartitionKeys, arg.FlowIDs)
@@ -83,12 +83,12 @@ FROM (
 // LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key. Every operation that ends a
 // member without success, or changes a flow's structure, holds it.
 //
-// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
-// engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
+// Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
+// engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
 // engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 func (q *Queries) LockFlowsExclusive(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsExclusive, flowIds)
@@ -108,7 +108,7 @@ FROM (
 // that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
+// upkeep.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 // Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 func (q *Queries) LockFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, lockFlowsShared, flowIds)
@@ -144,7 +144,7 @@ type ShareFlowRowsParams struct {
 // edge. At READ COMMITTED it reads nothing.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+// upkeep.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
 // engine.TakeSignal.
 // Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) ShareFlowRows(ctx context.Context, db DBTX, arg ShareFlowRowsParams) error {
@@ -203,10 +203,10 @@ type TryFlowsExclusiveParams struct {
 // TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
 // both locks. A flow without a row needs only the first.
 //
-// Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
-// engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.CancelExecutions,
-// engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
-// engine.RepairGroups, engine.CancelFlows.
+// Used by: engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+// upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
+// engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, upkeep.PurgeFlows, upkeep.CancelSiblings,
+// upkeep.RepairGroups, upkeep.CancelFlows.
 // Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 func (q *Queries) TryFlowsExclusive(ctx context.Context, db DBTX, arg TryFlowsExclusiveParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsExclusive, arg.PartitionKeys, arg.FlowIDs)
@@ -243,8 +243,8 @@ WHERE pg_try_advisory_xact_lock_shared(k.key)
 // TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow
 // whose lock another transaction holds exclusively, or waits for.
 //
-// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
-// engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
+// Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, upkeep.DispatchCompletions,
+// engine.WaitForChildrenEach, upkeep.Retain, upkeep.RepairQueue.
 // Locks: L0 skips (transaction-level advisory locks, shared).
 func (q *Queries) TryFlowsShared(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, tryFlowsShared, flowIds)

@@ -36,7 +36,7 @@ type EnsureGroupsParams struct {
 
 // EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 func (q *Queries) EnsureGroups(ctx context.Context, db DBTX, arg EnsureGroupsParams) error {
 	_, err := db.Exec(ctx, ensureGroups, arg.PartitionKeys, arg.FlowIDs, arg.DownstreamEIDs)
@@ -100,7 +100,7 @@ type ListLostEndsParams struct {
 // marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
 // or more upstreams are counted as running than open edges lead to the group.
 //
-// Used by: engine.RepairGroups.
+// Used by: upkeep.RepairGroups.
 // Locks: none.
 func (q *Queries) ListLostEnds(ctx context.Context, db DBTX, arg ListLostEndsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listLostEnds,
@@ -200,7 +200,7 @@ type ListUnsoundGroupsRow struct {
 // row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
 // edge.
 //
-// Used by: engine.DispatchCompletions.
+// Used by: upkeep.DispatchCompletions.
 // Locks: none.
 func (q *Queries) ListUnsoundGroups(ctx context.Context, db DBTX, arg ListUnsoundGroupsParams) ([]ListUnsoundGroupsRow, error) {
 	rows, err := db.Query(ctx, listUnsoundGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -339,7 +339,7 @@ type ReadGroupEdgesRow struct {
 // marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
 // upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: none. Reads after the groups have been locked.
 func (q *Queries) ReadGroupEdges(ctx context.Context, db DBTX, arg ReadGroupEdgesParams) ([]ReadGroupEdgesRow, error) {
 	rows, err := db.Query(ctx, readGroupEdges,
@@ -457,7 +457,7 @@ type RecountGroupsParams struct {
 // RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 // had no mark.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: L3 held.
 func (q *Queries) RecountGroups(ctx context.Context, db DBTX, arg RecountGroupsParams) error {
 	_, err := db.Exec(ctx, recountGroups,
@@ -560,7 +560,7 @@ type ScanGroupsRow struct {
 // whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
 // dependencies. page_rows: the number of groups it looked at.
 //
-// Used by: engine.RepairGroups.
+// Used by: upkeep.RepairGroups.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanGroups(ctx context.Context, db DBTX, arg ScanGroupsParams) ([]ScanGroupsRow, error) {
 	rows, err := db.Query(ctx, scanGroups,
@@ -675,7 +675,7 @@ type TakeUnsoundGroupsRow struct {
 // exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
 // again.
 //
-// Used by: engine.DispatchCompletions, engine.RepairGroups.
+// Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 // (partition_key, downstream_eid).
 func (q *Queries) TakeUnsoundGroups(ctx context.Context, db DBTX, arg TakeUnsoundGroupsParams) ([]TakeUnsoundGroupsRow, error) {

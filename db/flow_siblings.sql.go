@@ -46,7 +46,7 @@ type ClearSiblingCancelsParams struct {
 
 // ClearSiblingCancels removes groups from the list of pending cancels.
 //
-// Used by: engine.CancelSiblings.
+// Used by: upkeep.CancelSiblings.
 // Locks: L3 held; L7 held. A group without a row has only its row in the list.
 func (q *Queries) ClearSiblingCancels(ctx context.Context, db DBTX, arg ClearSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, clearSiblingCancels, arg.PartitionKeys, arg.FlowIDs, arg.DownstreamEIDs)
@@ -133,7 +133,7 @@ type ListSiblingsRow struct {
 // ListSiblings returns the upstreams of decided groups that have not ended and are not counted, by ord of the group,
 // each with the other executions that depend on it.
 //
-// Used by: engine.CancelSiblings.
+// Used by: upkeep.CancelSiblings.
 // Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
 func (q *Queries) ListSiblings(ctx context.Context, db DBTX, arg ListSiblingsParams) ([]ListSiblingsRow, error) {
 	rows, err := db.Query(ctx, listSiblings,
@@ -195,7 +195,7 @@ type ScanSiblingCancelsRow struct {
 
 // ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 //
-// Used by: engine.CancelSiblings.
+// Used by: upkeep.CancelSiblings.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanSiblingCancels(ctx context.Context, db DBTX, arg ScanSiblingCancelsParams) ([]ScanSiblingCancelsRow, error) {
 	rows, err := db.Query(ctx, scanSiblingCancels,
@@ -308,7 +308,7 @@ type TakeGroupsRow struct {
 // staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
 // row.
 //
-// Used by: engine.CancelSiblings.
+// Used by: upkeep.CancelSiblings.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
 // the flows exclusively.
 func (q *Queries) TakeGroups(ctx context.Context, db DBTX, arg TakeGroupsParams) ([]TakeGroupsRow, error) {
@@ -378,7 +378,7 @@ type TakeSiblingCancelsParams struct {
 // TakeSiblingCancels locks those of the given groups, by ord (from 0), that are on the list of pending cancels. No
 // row: the group is not on it, or another transaction holds the entry.
 //
-// Used by: engine.CancelSiblings.
+// Used by: upkeep.CancelSiblings.
 // Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
 func (q *Queries) TakeSiblingCancels(ctx context.Context, db DBTX, arg TakeSiblingCancelsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeSiblingCancels,

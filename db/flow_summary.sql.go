@@ -128,7 +128,7 @@ type ReadMemberCountsRow struct {
 // follows from them. now_ms is the time of the counts: whatever had been committed by then is in them. A flow without
 // members has no row.
 //
-// Used by: engine.SummariseFlows.
+// Used by: upkeep.SummariseFlows.
 // Locks: none.
 func (q *Queries) ReadMemberCounts(ctx context.Context, db DBTX, arg ReadMemberCountsParams) ([]ReadMemberCountsRow, error) {
 	rows, err := db.Query(ctx, readMemberCounts, arg.NowMs, arg.PartitionKeys, arg.FlowIDs)
@@ -219,7 +219,7 @@ type ScanFlowSummariesRow struct {
 // many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
 // it was written the flow has had no new members and no replay.
 //
-// Used by: engine.SummariseFlows.
+// Used by: upkeep.SummariseFlows.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanFlowSummaries(ctx context.Context, db DBTX, arg ScanFlowSummariesParams) ([]ScanFlowSummariesRow, error) {
 	rows, err := db.Query(ctx, scanFlowSummaries, arg.AfterPartitionKey, arg.AfterFlowID, arg.PageSize)
@@ -377,7 +377,7 @@ type SummariseFlowsParams struct {
 // locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
 // counts and this write, the summary is older than the change, so that the next round counts again.
 //
-// Used by: engine.SummariseFlows.
+// Used by: upkeep.SummariseFlows.
 // Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
 // KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 func (q *Queries) SummariseFlows(ctx context.Context, db DBTX, arg SummariseFlowsParams) (int64, error) {

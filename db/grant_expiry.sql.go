@@ -115,7 +115,7 @@ type ExpireGrantsRow struct {
 // that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
 // now.
 //
-// Used by: engine.ExpireGrants, engine.RepairQueue.
+// Used by: upkeep.ExpireGrants, upkeep.RepairQueue.
 // Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 func (q *Queries) ExpireGrants(ctx context.Context, db DBTX, arg ExpireGrantsParams) ([]ExpireGrantsRow, error) {
 	rows, err := db.Query(ctx, expireGrants, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -183,7 +183,7 @@ type ScanExpiredGrantsRow struct {
 // ScanExpiredGrants finds unusable grants, the oldest first, after a place in that order, and the executions they
 // name. gone: the execution no longer exists.
 //
-// Used by: engine.ExpireGrants.
+// Used by: upkeep.ExpireGrants.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanExpiredGrants(ctx context.Context, db DBTX, arg ScanExpiredGrantsParams) ([]ScanExpiredGrantsRow, error) {
 	rows, err := db.Query(ctx, scanExpiredGrants,

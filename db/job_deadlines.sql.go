@@ -92,7 +92,7 @@ type ScanOverdueRow struct {
 // column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
 // delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
 //
-// Used by: engine.ExpireDeadlines.
+// Used by: upkeep.ExpireDeadlines.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanOverdue(ctx context.Context, db DBTX, arg ScanOverdueParams) ([]ScanOverdueRow, error) {
 	rows, err := db.Query(ctx, scanOverdue,
@@ -165,7 +165,7 @@ type SettleDeadlinesParams struct {
 // SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 // This library negates the deadline when it ends an execution.
 //
-// Used by: engine.ExpireDeadlines.
+// Used by: upkeep.ExpireDeadlines.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) SettleDeadlines(ctx context.Context, db DBTX, arg SettleDeadlinesParams) (int64, error) {
 	result, err := db.Exec(ctx, settleDeadlines, arg.PartitionKeys, arg.ExecutionIDs)
@@ -228,7 +228,7 @@ type TakeOverdueRow struct {
 
 // TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 //
-// Used by: engine.ExpireDeadlines.
+// Used by: upkeep.ExpireDeadlines.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeOverdue(ctx context.Context, db DBTX, arg TakeOverdueParams) ([]TakeOverdueRow, error) {
 	rows, err := db.Query(ctx, takeOverdue,

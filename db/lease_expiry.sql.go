@@ -426,7 +426,7 @@ type ReleaseExpiredLeasesParams struct {
 // claim resumes the same attempt. Returns the lanes that have work now.
 //
 // Passages: set_released, set_attempt_released, lease_events.
-// Used by: engine.ExpireLeases, engine.RepairQueue.
+// Used by: engine.ExpireLeases, upkeep.RepairQueue.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseExpiredLeases,

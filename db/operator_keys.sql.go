@@ -20,7 +20,7 @@ WHERE
 
 // DropExpiredKeys deletes the retired keys whose grace is over.
 //
-// Used by: engine.RotateKey, engine.SweepWaits.
+// Used by: engine.RotateKey, upkeep.SweepWaits.
 // Locks: keystore held.
 func (q *Queries) DropExpiredKeys(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {
 	result, err := db.Exec(ctx, dropExpiredKeys, nowMs)
@@ -133,7 +133,7 @@ LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE
 
 // LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
 //
-// Used by: engine.SeedKey, engine.RotateKey, engine.SweepWaits.
+// Used by: engine.SeedKey, engine.RotateKey, upkeep.SweepWaits.
 // Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 func (q *Queries) LockKeys(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, lockKeys)

@@ -397,7 +397,7 @@ type ListStaleConsumersRow struct {
 // ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
 // them for a week.
 //
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: none.
 func (q *Queries) ListStaleConsumers(ctx context.Context, db DBTX, nowMs *int64) ([]ListStaleConsumersRow, error) {
 	rows, err := db.Query(ctx, listStaleConsumers, nowMs)

@@ -39,7 +39,7 @@ type ListLeasedParams struct {
 
 // ListLeased returns the given executions with a leased attempt, the current one or another.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: none.
 func (q *Queries) ListLeased(ctx context.Context, db DBTX, arg ListLeasedParams) ([]id.ExecutionUUID, error) {
 	rows, err := db.Query(ctx, listLeased, arg.PartitionKeys, arg.ExecutionIDs)
@@ -109,7 +109,7 @@ type ListUnlistedParams struct {
 // ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
 // state. Returns how many it listed.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 func (q *Queries) ListUnlisted(ctx context.Context, db DBTX, arg ListUnlistedParams) (int64, error) {
 	result, err := db.Exec(ctx, listUnlisted, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -160,7 +160,7 @@ type ListUnmetParams struct {
 // ListUnmet inserts the rows of ffx_waiting of those of the given executions that wait for a budget or limit and are not
 // locked elsewhere. Returns how many.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 func (q *Queries) ListUnmet(ctx context.Context, db DBTX, arg ListUnmetParams) (int64, error) {
 	result, err := db.Exec(ctx, listUnmet, arg.PartitionKeys, arg.ExecutionIDs)
@@ -215,7 +215,7 @@ type QueueUnqueuedParams struct {
 // QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
 // elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 func (q *Queries) QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedParams) ([]string, error) {
 	rows, err := db.Query(ctx, queueUnqueued, arg.PartitionKeys, arg.ExecutionIDs)
@@ -396,7 +396,7 @@ type ScanRepairsRow struct {
 // leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
 // claim grant. overdue: ended and past its retention. No row: nothing follows.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParams) ([]ScanRepairsRow, error) {
 	rows, err := db.Query(ctx, scanRepairs,
@@ -645,7 +645,7 @@ type SweepQueueParams struct {
 // drains of workers given 30 days ago. Claims and the gate only skip such entries. Returns how many entries of the three
 // lists it deleted.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
 // then the DELETE). Spans partitions.
 func (q *Queries) SweepQueue(ctx context.Context, db DBTX, arg SweepQueueParams) (int64, error) {
@@ -705,7 +705,7 @@ type TakeLeaselessRow struct {
 // TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
 // the leases of their attempts afterwards.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeLeaseless(ctx context.Context, db DBTX, arg TakeLeaselessParams) ([]TakeLeaselessRow, error) {
 	rows, err := db.Query(ctx, takeLeaseless, arg.DefaultCap, arg.PartitionKeys, arg.ExecutionIDs)
@@ -772,7 +772,7 @@ type TimeUntimedParams struct {
 
 // TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
 //
-// Used by: engine.RepairQueue.
+// Used by: upkeep.RepairQueue.
 // Locks: timers new.
 // Looked up one by one: a plan made before there were any attempts would read all of them.
 func (q *Queries) TimeUntimed(ctx context.Context, db DBTX, arg TimeUntimedParams) error {

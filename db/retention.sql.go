@@ -18,7 +18,7 @@ SELECT set_config('synchronous_commit', 'off', true)
 
 // CommitLazily lets the transaction commit without waiting for the disk: lost deletions would be repeated.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.TrimOutboxes, upkeep.PurgeFlows.
 // Locks: none.
 func (q *Queries) CommitLazily(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, commitLazily)
@@ -46,7 +46,7 @@ type DropAttemptsOfParams struct {
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
 	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -65,7 +65,7 @@ WHERE u.execution_id = i.execution_id
 // DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 // budgets stay. The rows are in the partitions of the budgets.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L6 waits (DELETE). Spans partitions.
 func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, dropBudgetUsageOf, executionIds)
@@ -93,7 +93,7 @@ type DropClaimGrantsOfParams struct {
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
 	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -120,7 +120,7 @@ type DropExecutionsParams struct {
 
 // DropExecutions deletes executions that the caller has locked, after all their other rows.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L1 held (DELETE).
 func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIDs)
@@ -151,7 +151,7 @@ type DropSignalKeysOfParams struct {
 // DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalKeysOfParams) error {
 	_, err := db.Exec(ctx, dropSignalKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -179,7 +179,7 @@ type DropStepsOfParams struct {
 // DropStepsOf deletes the steps of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error {
 	_, err := db.Exec(ctx, dropStepsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -207,7 +207,7 @@ type DropStreamFramesOfParams struct {
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -247,7 +247,7 @@ type DropStreamFramesPageParams struct {
 // DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 // there still.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error) {
 	result, err := db.Exec(ctx, dropStreamFramesPage, arg.PartitionKey, arg.ExecutionID, arg.PageSize)
@@ -278,7 +278,7 @@ type DropStreamMetasOfParams struct {
 // DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
 	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -306,7 +306,7 @@ type DropStreamSummariesOfParams struct {
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -334,7 +334,7 @@ type DropSuspensionsOfParams struct {
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
 	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -362,7 +362,7 @@ type DropWaitpointsOfParams struct {
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
 	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -378,7 +378,7 @@ ON CONFLICT (source) DO NOTHING
 
 // EnsureRetentionSources inserts the missing rows of the sources of retention.
 //
-// Used by: engine.Retain, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.PurgeFlows.
 // Locks: retention waits (for a concurrent insert of the same row, in one order).
 func (q *Queries) EnsureRetentionSources(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, ensureRetentionSources)
@@ -446,7 +446,7 @@ type GetRetainedTablesRow struct {
 // GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 // no page.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: none.
 func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error) {
 	row := db.QueryRow(ctx, getRetainedTables)
@@ -554,7 +554,7 @@ type GetRetentionWorkRow struct {
 // period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
 // returned with the value to use. sources: the number of sources that have their rows.
 //
-// Used by: engine.Retain.
+// Used by: upkeep.Retain.
 // Locks: none. Spans partitions.
 func (q *Queries) GetRetentionWork(ctx context.Context, db DBTX, arg GetRetentionWorkParams) (GetRetentionWorkRow, error) {
 	row := db.QueryRow(ctx, getRetentionWork, arg.NowMs, arg.LookAfterMs)
@@ -605,7 +605,7 @@ type InsertPrunedMembersParams struct {
 
 // InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: upkeep.Retain, upkeep.RepairQueue.
 // Locks: L0 new: the flow's lock is held, shared.
 func (q *Queries) InsertPrunedMembers(ctx context.Context, db DBTX, arg InsertPrunedMembersParams) error {
 	_, err := db.Exec(ctx, insertPrunedMembers, arg.PartitionKeys, arg.ExecutionIDs)
@@ -633,7 +633,7 @@ type InsertRetentionTimerParams struct {
 
 // InsertRetentionTimer stores when to look at executions, or flows, again.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention new.
 func (q *Queries) InsertRetentionTimer(ctx context.Context, db DBTX, arg InsertRetentionTimerParams) error {
 	_, err := db.Exec(ctx, insertRetentionTimer,
@@ -820,7 +820,7 @@ type ListEndsRow struct {
 // up_to_ms. An event dated after now_ms counts as old as those after it.
 //
 // Passages: old_event_behind.
-// Used by: engine.Retain.
+// Used by: upkeep.Retain.
 // Locks: none. Spans partitions.
 func (q *Queries) ListEnds(ctx context.Context, db DBTX, arg ListEndsParams) ([]ListEndsRow, error) {
 	rows, err := db.Query(ctx, listEnds,
@@ -894,7 +894,7 @@ type ListNeededParams struct {
 // ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
 // has not ended, or the backlog of a cancelled flow lists them.
 //
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: upkeep.Retain, upkeep.RepairQueue.
 // Locks: none.
 func (q *Queries) ListNeeded(ctx context.Context, db DBTX, arg ListNeededParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, listNeeded, arg.PartitionKeys, arg.ExecutionIDs, arg.FlowIDs)
@@ -1059,7 +1059,7 @@ type ListStreamSizesRow struct {
 // ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
 // count.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: none.
 func (q *Queries) ListStreamSizes(ctx context.Context, db DBTX, arg ListStreamSizesParams) ([]ListStreamSizesRow, error) {
 	rows, err := db.Query(ctx, listStreamSizes, arg.PartitionKeys, arg.ExecutionIDs)
@@ -1093,7 +1093,7 @@ WHERE
 // ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
 // event. It reads all undispatched events once.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: none. Spans partitions.
 func (q *Queries) ListUndispatched(ctx context.Context, db DBTX, executionIds []pgtype.UUID) ([]id.ExecutionUUID, error) {
 	rows, err := db.Query(ctx, listUndispatched, executionIds)
@@ -1140,7 +1140,7 @@ type MoveRetentionSourceParams struct {
 
 // MoveRetentionSource stores the new position of a source and how many executions it deleted.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention held.
 func (q *Queries) MoveRetentionSource(ctx context.Context, db DBTX, arg MoveRetentionSourceParams) error {
 	_, err := db.Exec(ctx, moveRetentionSource,
@@ -1260,7 +1260,7 @@ type NoteStartsOfParams struct {
 // is locked is counted now, and its start noted by that.
 //
 // Passages: gate_started.
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: gates skips (admissions FOR NO KEY UPDATE).
 func (q *Queries) NoteStartsOf(ctx context.Context, db DBTX, arg NoteStartsOfParams) error {
 	_, err := db.Exec(ctx, noteStartsOf, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)
@@ -1390,7 +1390,7 @@ type TakeEndedRow struct {
 // too. Only a replay of an ended caller may come too late.
 //
 // Passages: awaited.
-// Used by: engine.Retain, engine.RepairQueue.
+// Used by: upkeep.Retain, upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR UPDATE).
 func (q *Queries) TakeEnded(ctx context.Context, db DBTX, arg TakeEndedParams) ([]TakeEndedRow, error) {
 	rows, err := db.Query(ctx, takeEnded,
@@ -1448,7 +1448,7 @@ type TakeRetentionSourceRow struct {
 
 // TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
 //
-// Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention skips (FOR NO KEY UPDATE).
 func (q *Queries) TakeRetentionSource(ctx context.Context, db DBTX, arg TakeRetentionSourceParams) (TakeRetentionSourceRow, error) {
 	row := db.QueryRow(ctx, takeRetentionSource, arg.NowMs, arg.Source)
@@ -1516,7 +1516,7 @@ type TakeRetentionTimersRow struct {
 // TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
 // list.
 //
-// Used by: engine.Retain, engine.PurgeFlows.
+// Used by: upkeep.Retain, upkeep.PurgeFlows.
 // Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) TakeRetentionTimers(ctx context.Context, db DBTX, arg TakeRetentionTimersParams) ([]TakeRetentionTimersRow, error) {
 	rows, err := db.Query(ctx, takeRetentionTimers, arg.Subject, arg.NowMs, arg.MaxItems)

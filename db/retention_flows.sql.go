@@ -28,7 +28,7 @@ type CloseFlowParams struct {
 
 // CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held.
 func (q *Queries) CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) error {
 	_, err := db.Exec(ctx, closeFlow, arg.PartitionKey, arg.FlowID)
@@ -68,7 +68,7 @@ type DropBacklogMembersOfParams struct {
 // DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBacklogMembersOfParams) error {
 	_, err := db.Exec(ctx, dropBacklogMembersOf, arg.PartitionKeys, arg.FlowIDs)
@@ -109,7 +109,7 @@ type DropCancelDispatchesOfParams struct {
 // to be deleted.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropCancelDispatchesOfParams) error {
 	_, err := db.Exec(ctx, dropCancelDispatchesOf, arg.PartitionKeys, arg.FlowIDs)
@@ -149,7 +149,7 @@ type DropEdgeGroupsOfParams struct {
 // DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgeGroupsOf(ctx context.Context, db DBTX, arg DropEdgeGroupsOfParams) error {
 	_, err := db.Exec(ctx, dropEdgeGroupsOf, arg.PartitionKeys, arg.FlowIDs)
@@ -188,7 +188,7 @@ type DropEdgesOfParams struct {
 
 // DropEdgesOf deletes the edges of flows that are about to be deleted.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L3 waits (DELETE).
 func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParams) error {
 	_, err := db.Exec(ctx, dropEdgesOf, arg.PartitionKeys, arg.FlowIDs)
@@ -228,7 +228,7 @@ type DropFlowSummariesOfParams struct {
 // DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlowSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropFlowSummariesOf, arg.PartitionKeys, arg.FlowIDs)
@@ -268,7 +268,7 @@ type DropFlowsParams struct {
 // DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropFlows, arg.PartitionKeys, arg.FlowIDs)
@@ -311,7 +311,7 @@ type DropPrunedMembersOfParams struct {
 // DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 //
 // Passages: drop_of_flows.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L0 held (DELETE).
 func (q *Queries) DropPrunedMembersOf(ctx context.Context, db DBTX, arg DropPrunedMembersOfParams) error {
 	_, err := db.Exec(ctx, dropPrunedMembersOf, arg.PartitionKeys, arg.FlowIDs)
@@ -337,7 +337,7 @@ type GetFlowTimersDueRow struct {
 
 // GetFlowTimersDue returns whether a timer for flows is due.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: none. Spans partitions.
 func (q *Queries) GetFlowTimersDue(ctx context.Context, db DBTX, nowMs *int64) (GetFlowTimersDueRow, error) {
 	row := db.QueryRow(ctx, getFlowTimersDue, nowMs)
@@ -357,7 +357,7 @@ WHERE
 // ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
 // undispatched events once.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: none. Spans partitions.
 func (q *Queries) ListUndispatchedFlows(ctx context.Context, db DBTX, flowIds []pgtype.UUID) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, listUndispatchedFlows, flowIds)
@@ -477,7 +477,7 @@ type ReadPurgeableRow struct {
 // flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
 // No row: the flow does not exist.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 func (q *Queries) ReadPurgeable(ctx context.Context, db DBTX, arg ReadPurgeableParams) ([]ReadPurgeableRow, error) {
 	rows, err := db.Query(ctx, readPurgeable, arg.DefaultMs, arg.PartitionKeys, arg.FlowIDs)
@@ -540,7 +540,7 @@ type ScanFlowAgesRow struct {
 // ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
 // last change of each is older than its retention; its members may have ended later. No row: nothing follows.
 //
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanFlowAges(ctx context.Context, db DBTX, arg ScanFlowAgesParams) ([]ScanFlowAgesRow, error) {
 	rows, err := db.Query(ctx, scanFlowAges,
@@ -636,7 +636,7 @@ type TakeEndedMembersRow struct {
 // before they joined the flow, by an execution that still waits for their result.
 //
 // Passages: awaited.
-// Used by: engine.PurgeFlows.
+// Used by: upkeep.PurgeFlows.
 // Locks: L1 skips (execution rows FOR UPDATE).
 func (q *Queries) TakeEndedMembers(ctx context.Context, db DBTX, arg TakeEndedMembersParams) ([]TakeEndedMembersRow, error) {
 	rows, err := db.Query(ctx, takeEndedMembers,

@@ -42,7 +42,7 @@ type ListOutboxPositionsRow struct {
 // ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
 // readable: the role may read the sequence; otherwise last_event_id means nothing.
 //
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListOutboxPositions(ctx context.Context, db DBTX) ([]ListOutboxPositionsRow, error) {
 	rows, err := db.Query(ctx, listOutboxPositions)
@@ -100,7 +100,7 @@ type ListOutboxesWritersRow struct {
 
 // ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
 //
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListOutboxesWriters(ctx context.Context, db DBTX) ([]ListOutboxesWritersRow, error) {
 	rows, err := db.Query(ctx, listOutboxesWriters)
@@ -235,7 +235,7 @@ type TrimCompletionEventsRow struct {
 // in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 //
 // Passages: old_event_behind, trimmed.
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCompletionEventsParams) (TrimCompletionEventsRow, error) {
 	row := db.QueryRow(ctx, trimCompletionEvents,
@@ -359,7 +359,7 @@ type TrimLeaseEventsRow struct {
 // TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 //
 // Passages: trim_page, old_event_behind, trimmed.
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEventsParams) (TrimLeaseEventsRow, error) {
 	row := db.QueryRow(ctx, trimLeaseEvents,
@@ -483,7 +483,7 @@ type TrimOperatorEventsRow struct {
 // TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 //
 // Passages: trim_page, old_event_behind, trimmed.
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOperatorEventsParams) (TrimOperatorEventsRow, error) {
 	row := db.QueryRow(ctx, trimOperatorEvents,
@@ -607,7 +607,7 @@ type TrimSignalEventsRow struct {
 // TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 //
 // Passages: trim_page, old_event_behind, trimmed.
-// Used by: engine.TrimOutboxes.
+// Used by: upkeep.TrimOutboxes.
 // Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 func (q *Queries) TrimSignalEvents(ctx context.Context, db DBTX, arg TrimSignalEventsParams) (TrimSignalEventsRow, error) {
 	row := db.QueryRow(ctx, trimSignalEvents,

@@ -548,15 +548,15 @@ type InsertCompletionEventsParams struct {
 
 // InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
 // downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
-// dispatched flag is false: engine.DispatchCompletions resolves those.
+// dispatched flag is false: upkeep.DispatchCompletions resolves those.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+// engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
-// engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
-// engine.CancelFlows.
+// engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.CancelFlows.
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,

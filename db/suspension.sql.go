@@ -722,7 +722,7 @@ type SweepSuspensionsRow struct {
 // hour ago or no longer exist. last_key is null if nothing follows.
 //
 // Passages: swept_waits.
-// Used by: engine.SweepWaits.
+// Used by: upkeep.SweepWaits.
 // Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) SweepSuspensions(ctx context.Context, db DBTX, arg SweepSuspensionsParams) (SweepSuspensionsRow, error) {
 	row := db.QueryRow(ctx, sweepSuspensions,

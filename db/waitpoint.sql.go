@@ -548,7 +548,7 @@ type SweepWaitpointsRow struct {
 // SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
 //
 // Passages: swept_waits.
-// Used by: engine.SweepWaits.
+// Used by: upkeep.SweepWaits.
 // Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) SweepWaitpoints(ctx context.Context, db DBTX, arg SweepWaitpointsParams) (SweepWaitpointsRow, error) {
 	row := db.QueryRow(ctx, sweepWaitpoints,

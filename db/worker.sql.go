@@ -314,7 +314,7 @@ type PruneWorkerEventsParams struct {
 
 // PruneWorkerEvents deletes the events of workers that are older than keep_ms, the oldest first.
 //
-// Used by: engine.PruneWorkerEvents.
+// Used by: upkeep.PruneWorkerEvents.
 // Locks: workers skips (events FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) PruneWorkerEvents(ctx context.Context, db DBTX, arg PruneWorkerEventsParams) (int64, error) {
 	result, err := db.Exec(ctx, pruneWorkerEvents, arg.NowMs, arg.KeepMs, arg.BatchSize)
@@ -500,7 +500,7 @@ type SweepWorkersParams struct {
 // heartbeat that came first keeps its row: the row is judged when it is locked. The table has a row for each process,
 // so it is read whole.
 //
-// Used by: engine.SweepWorkers.
+// Used by: upkeep.SweepWorkers.
 // Locks: workers skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) SweepWorkers(ctx context.Context, db DBTX, arg SweepWorkersParams) (int64, error) {
 	row := db.QueryRow(ctx, sweepWorkers, arg.NowMs, arg.BatchSize)

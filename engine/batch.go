@@ -24,7 +24,3 @@ func errorsOf[T any](outcomes []Outcome[T]) []error {
 	}
 	return errs
 }
-
-// MaxSweep is the largest batch of [Maintenance.RepairQueue], [Maintenance.RepairGroups], [Maintenance.SummariseFlows] and
-// [Maintenance.SweepWaits].
-const MaxSweep = 15_000

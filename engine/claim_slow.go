@@ -14,7 +14,7 @@ import (
 // spareCandidates is how many extra rows the slow path takes, so that rows it can't lease don't hide those after them.
 const spareCandidates = 100
 
-// claimSlowly claims from the head of the lane by locking first and judging each row. It handles every claimable row,
+// claimSlowly claims from the head of the lane by locking first and checking each row. It handles every claimable row,
 // however another program left its attempts: a pointer that matches no attempt row, a finished attempt in place of the
 // next one, or an epoch that another program raised.
 func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {

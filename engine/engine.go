@@ -26,13 +26,13 @@ type Config struct {
 	MaxPayload int
 
 	// Retention is how long ended executions are kept unless their policy or lane says otherwise, and flows after their
-	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.Retain]
-	// and [Maintenance.PurgeFlows] apply it: use the same value in every process of a database.
+	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [JobRetain]
+	// and [JobPurgeFlows] apply it: use the same value in every process of a database.
 	Retention time.Duration
 
 	// OutboxRetention is how long events are kept, including those of deleted executions. A reader of events that was
 	// away for longer has missed those up to the floor that [Operator.Retention] returns. At least
-	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [Maintenance.TrimOutboxes] applies it.
+	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [JobTrimOutboxes] applies it.
 	OutboxRetention time.Duration
 
 	// Listener configures the connection of [Engine.Listen], as a pool's connection. If the pool connects to a
@@ -84,11 +84,15 @@ const (
 // Engine runs durable operations on one Postgres database. Every method is one transaction, or a part of the caller's
 // on a value from [Engine.WithTx]. An Engine is safe for concurrent use, but a value bound to a transaction is not.
 type Engine struct {
+	handle
 	c   *core.Core // the database, and the transaction that e is bound to
 	cfg Config
 
 	*shared
 }
+
+// handle gives the packages of this library the core of an engine: see [core.Of].
+type handle = core.Handle
 
 // shared is the state that an engine and the values bound to transactions have in common: the memories of the families.
 type shared struct {
@@ -97,10 +101,7 @@ type shared struct {
 	written  writtenStreams
 	leases   leaseMemory
 	creationMemory
-	awaiting *awaiting
-	stalled  stalledEvents
-	sweepPositions
-	retentionMemory
+	awaiting  *awaiting
 	schedules scheduleMemory
 	usage     usageMemory
 	breaches  breachMemory
@@ -136,7 +137,7 @@ func (e *Engine) impatient() *Engine { return e.on(e.c.Impatient()) }
 
 func (e *Engine) on(c *core.Core) *Engine {
 	bound := *e
-	bound.c = c
+	bound.handle, bound.c = core.NewHandle(c), c
 	return &bound
 }
 

@@ -186,7 +186,7 @@ func executionReader(e *Engine, ids []id.ExecutionID) reader[*heldExecution] {
 }
 
 // executionChunks splits executions into transactions of up to [MaxBatch], each in lock order and without repetitions:
-// a repeated execution is judged by the result of the first occurrence.
+// a repeated execution gets the result of the first occurrence.
 func executionChunks(ids []id.ExecutionID, items []int) (chunks [][]int) {
 	slices.SortStableFunc(items, func(a, b int) int { return ids[a].Compare(ids[b]) })
 	for len(items) > 0 {

@@ -26,7 +26,7 @@ type fairPosition struct{ key, placeNs int64 }
 
 // ForgetFairPlaces deletes places of fair work that no creation needs: those of tenants that have a greater one, and those
 // that are an hour old and whose executions have started. A tenant whose places are gone counts as new. It examines up to
-// batch places, at least 2 and at most [MaxSweep], and returns how many it deleted. Each call continues after the previous
+// batch places, at least 2 and at most [core.MaxSweep], and returns how many it deleted. Each call continues after the previous
 // one of the same engine, and begins again after the last place.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
@@ -34,8 +34,8 @@ type fairPosition struct{ key, placeNs int64 }
 func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
 	const op = "forget places of fair work"
 	e := m.e.impatient()
-	if batch < 2 || batch > MaxSweep {
-		return 0, core.Invalid("batch", fmt.Sprintf("must be between 2 and %d", MaxSweep))
+	if batch < 2 || batch > core.MaxSweep {
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 2 and %d", core.MaxSweep))
 	}
 	first := fairPosition{math.MinInt64, math.MinInt64}
 	e.fairSweep.mu.Lock()

@@ -53,11 +53,6 @@ type CancelledFlow struct {
 	Already bool // the flow was already cancelled by this policy or a stricter one, and nothing was written
 }
 
-const (
-	defaultFlowCancelReason = "flow_cancelled"
-	cancelledByFlow         = "cancel_flow"
-)
-
 // CancelFlow cancels a flow and the members that the policy selects. They have ended when it returns, each as by
 // [Engine.CancelExecution]; ended members keep their outcome. Afterwards the flow refuses members, edges and replays;
 // running members continue. Clean-ups still run after the members they wait for, unless nothing can release them any
@@ -72,7 +67,7 @@ const (
 // it was leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to repeat.
 func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (CancelledFlow, error) {
 	const op = "cancel flow"
-	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, defaultFlowCancelReason)}
+	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, core.DefaultFlowCancelReason)}
 	if err := c.check(); err != nil {
 		return CancelledFlow{}, core.Wrap(op, err)
 	}
@@ -91,7 +86,7 @@ func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (Cancelled
 		if err := e.markFlowCancelled(ctx, tx, c, nowMs); err != nil {
 			return CancelledFlow{}, err
 		}
-		cancelled.Members, err = e.c.CancelMembers(ctx, tx, members, core.Cancellation{Reason: c.reason, Source: cancelledByFlow, RevokedBy: core.RevokedByOperator}, nowMs)
+		cancelled.Members, err = e.c.CancelMembers(ctx, tx, members, core.Cancellation{Reason: c.reason, Source: core.CancelledByFlow, RevokedBy: core.RevokedByOperator}, nowMs)
 		if err != nil {
 			return CancelledFlow{}, err
 		}

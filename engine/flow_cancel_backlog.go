@@ -15,6 +15,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
+const maxRequester = 256
+
 // FlowCancelRequest describes the cancellation of a flow with a grace period for running members.
 type FlowCancelRequest struct {
 	ID     id.FlowID
@@ -30,18 +32,13 @@ type FlowCancelRequest struct {
 	Requester string
 }
 
-const (
-	maxRequester             = 256
-	cancelledByFlowRequested = "cancel_flow_header"
-)
-
 // RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but gives running and suspended members a grace period.
-// After it, [Maintenance.CancelFlows] ends those that have not ended by themselves. Their handlers are not notified
+// After it, [JobCancelFlows] ends those that have not ended by themselves. Their handlers are not notified
 // before; a handler can look at the flow. Clean-ups are not cancelled, and are released once the members they wait for
 // have ended.
 //
 // [CancelledFlow.Members] lists all members to cancel, now or later. The request keeps them until
-// [Engine.AckFlowCancel] or [Maintenance.CancelFlows] removes them; [Engine.AwaitFlow] waits for their end. If the flow
+// [Engine.AckFlowCancel] or [JobCancelFlows] removes them; [Engine.AwaitFlow] waits for their end. If the flow
 // is already cancelled ([CancelledFlow.Already]), a further request that is not milder can only shorten the grace;
 // without Grace the listed members are cancelled now.
 //
@@ -50,7 +47,7 @@ const (
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {
 	const op = "request flow cancel"
 	c := flowCancel{
-		flow: request.ID, policy: cmp.Or(request.Policy, state.CancelAll), reason: cmp.Or(request.Reason, defaultFlowCancelReason),
+		flow: request.ID, policy: cmp.Or(request.Policy, state.CancelAll), reason: cmp.Or(request.Reason, core.DefaultFlowCancelReason),
 		once: true,
 	}
 	err := cmp.Or(c.check(), core.CheckText("requester", request.Requester, maxRequester))
@@ -99,7 +96,7 @@ func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelReques
 				return CancelledFlow{}, err
 			}
 		}
-		how := core.Cancellation{Reason: c.reason, Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
+		how := core.Cancellation{Reason: c.reason, Source: core.CancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
 		if _, err := e.c.CancelMembers(ctx, tx, members, how, nowMs); err != nil {
 			return CancelledFlow{}, err
 		}
@@ -123,7 +120,7 @@ func (e *Engine) requestAgain(
 	}
 	var nowMs int64
 	if graceMs == 0 {
-		how := core.Cancellation{Reason: c.reason, Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
+		how := core.Cancellation{Reason: c.reason, Source: core.CancelledByFlowRequested, RevokedBy: core.RevokedByOperator}
 		if _, nowMs, err = e.cancelNoted(ctx, tx, c, how); err != nil {
 			return CancelledFlow{}, err
 		}
@@ -146,7 +143,7 @@ func (e *Engine) cancelGraced(ctx context.Context, tx *core.Txn, c flowCancel, c
 	case !hastened:
 		return e.cancelledBefore(ctx, tx, c, cancelled, MaxBatch)
 	}
-	how := core.Cancellation{Reason: c.reason, Source: cancelledByFlow, RevokedBy: core.RevokedByOperator}
+	how := core.Cancellation{Reason: c.reason, Source: core.CancelledByFlow, RevokedBy: core.RevokedByOperator}
 	if cancelled.Members, _, err = e.cancelNoted(ctx, tx, c, how); err != nil {
 		return CancelledFlow{}, err
 	}

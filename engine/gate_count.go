@@ -27,7 +27,7 @@ type lookedAt struct {
 // fromFirst is before the first admission.
 var fromFirst = lookedAt{-1, pgtype.UUID{Valid: true}}
 
-// page notes how many admissions of a key a count judges, and from where on. All of them if an execution could be cancelled for
+// page notes how many admissions of a key a count examines, and from where on. All of them if an execution could be cancelled for
 // want of room, or if there is no window.
 func (p *gateLocks) page(g gate.ID, t *takenGate) {
 	t.page, t.looked = math.MaxInt32, fromFirst

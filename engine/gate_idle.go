@@ -21,12 +21,12 @@ const crowdedKey = 1000
 // keySweep is where the next [Maintenance.ForgetLimitKeys] continues.
 type keySweep struct {
 	mu    sync.Mutex
-	after rowPosition
+	after core.RowPosition
 }
 
 // ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing waits,
 // with their admissions. The next execution makes the key again. Of keys in use with a thousand admissions it deletes those
-// that count no more. It examines up to batch keys, at most [MaxSweep], in the order
+// that count no more. It examines up to batch keys, at most [core.MaxSweep], in the order
 // of their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and begins
 // again after the last row.
 //
@@ -35,29 +35,29 @@ type keySweep struct {
 func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
 	e := m.e.impatient()
-	if batch < 1 || batch > MaxSweep {
-		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+	if batch < 1 || batch > core.MaxSweep {
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}
 	e.keySweep.mu.Lock()
 	from := e.keySweep.after
 	e.keySweep.mu.Unlock()
-	partition, after := from.after()
+	partition, after := from.After()
 	rows, err := e.c.Q.ListIdleGates(ctx, e.c.Reader(), db.ListIdleGatesParams{
 		NowMs: e.c.NowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
 	})
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
-	var next rowPosition
+	var next core.RowPosition
 	var due []gate.ID
 	for _, row := range rows {
 		if row.Due {
 			due = append(due, row.GateID.Bytes)
 		}
-		next = rowPosition{row.PartitionKey, row.GateID}
+		next = core.RowPosition{Partition: row.PartitionKey, Key: row.GateID}
 	}
 	if len(rows) < batch {
-		next = rowPosition{}
+		next = core.RowPosition{}
 	}
 	forgotten := 0
 	for len(due) > 0 {

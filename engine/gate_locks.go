@@ -22,7 +22,7 @@ type gateLocks struct {
 	state   gate.State
 	taken   map[gate.ID]*takenGate
 	missing []gate.ID               // limits that have no row
-	whole   bool                    // counts judge all admissions, not pages
+	whole   bool                    // counts examine all admissions, not pages
 	uses    db.InsertGateUsesParams // admissions
 
 	busy    bool // a limit was locked by another transaction
@@ -41,7 +41,7 @@ type takenGate struct {
 	awaited  bool // executions wait for it
 	changed  bool // its row has to be written
 	used     bool
-	page     int32    // how many admissions a count judges
+	page     int32    // how many admissions a count examines
 	looked   lookedAt // where the next page begins
 	tired    bool     // the last page found little: the next pass goes on
 }

@@ -106,7 +106,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 		return JobsTaken{}, err
 	}
 	params := db.TakeJobsParams{
-		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: e.lookAfterMs(),
+		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: e.c.LookAfterMs(),
 		NowMs: e.c.NowMs(), Names: make([]string, len(spec.Jobs)),
 	}
 	for i, job := range spec.Jobs {

@@ -38,7 +38,7 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
 // [Maintenance.ExpireLeases] does the same for attempts whose lease has expired as well.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
-// members exclusively, then executions and attempts. It skips locked rows as [Maintenance.ExpireDeadlines]. Emits lease
+// members exclusively, then executions and attempts. It skips locked rows as [JobExpireDeadlines]. Emits lease
 // and completion events. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	e := m.e
@@ -47,9 +47,9 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 		return 0, err
 	}
 	position := db.ScanTimedOutParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: core.ScanPage,
 	}
-	return e.newPass(op, e.endTimedOut).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
+	return e.c.NewPass(op, e.endTimedOut).Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) {
 		rows, err := e.c.Q.ScanTimedOut(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
@@ -57,14 +57,14 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 		last := rows[len(rows)-1]
 		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
 		position.AfterExecutionID, position.AfterAttemptIndex = core.PgUUID(last.ExecutionID), last.AttemptIndex
-		var due []candidate
+		var due []core.Candidate
 		var over db.ForgetTimeoutsParams
 		for _, row := range rows {
 			switch {
 			case !row.Over:
-				c := candidate{partition: row.PartitionKey, execution: row.ExecutionID, attempt: row.AttemptIndex}
+				c := core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID, Attempt: row.AttemptIndex}
 				if retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout); !retry {
-					c.flow = row.FlowID
+					c.Flow = row.FlowID
 				}
 				due = append(due, c)
 			case len(over.ExecutionIDs) < room:
@@ -75,17 +75,17 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 			}
 		}
 		forgotten, err := e.forgetTimeouts(ctx, op, over)
-		return due, forgotten, len(rows) == scanPage, err
+		return due, forgotten, len(rows) == core.ScanPage, err
 	})
 }
 
 // endTimedOut ends those due attempts that it can lock and that still exceed their timeout.
-func (e *Engine) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+func (e *Engine) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	params := db.TakeTimedOutParams{NowMs: e.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
-		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
-		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
+		params.PartitionKeys = append(params.PartitionKeys, c.Partition)
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.Execution))
+		params.AttemptIndexes = append(params.AttemptIndexes, c.Attempt)
 	}
 	taken, err := e.c.Q.TakeTimedOut(ctx, tx, params)
 	if err != nil || len(taken) == 0 {

@@ -37,7 +37,7 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: lookedAtOnce,
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
-	return e.newPass(op, e.expireLeases).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
+	return e.c.NewPass(op, e.expireLeases).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
 		rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
 			return e.c.Q.LookAtLeases(ctx, conn, position)
 		})
@@ -45,13 +45,13 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 			return nil, 0, false, err
 		}
 		position.AfterDueAtMs, position.AfterTimerID = rows[0].ReachedDueAtMs, rows[0].ReachedTimerID
-		var returning, ending []candidate
+		var returning, ending []core.Candidate
 		for _, row := range rows {
-			c := candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes, attempt: row.AttemptIndex}
+			c := core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID.Bytes, Attempt: row.AttemptIndex}
 			switch {
 			case !row.ExecutionID.Valid: // none has expired
 			case row.MayEnd:
-				c.flow = core.FlowOf(row.FlowID)
+				c.Flow = core.FlowOf(row.FlowID)
 				ending = append(ending, c)
 			default:
 				returning = append(returning, c)
@@ -65,12 +65,12 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 const lookedAtOnce = 4 * MaxBatch
 
 // expireLeases settles those due leases that it can lock and that are still expired.
-func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
-		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
-		params.AttemptIndexes = append(params.AttemptIndexes, c.attempt)
+		params.PartitionKeys = append(params.PartitionKeys, c.Partition)
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.Execution))
+		params.AttemptIndexes = append(params.AttemptIndexes, c.Attempt)
 	}
 	taken, err := e.c.Q.TakeExpiredLeases(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
@@ -80,7 +80,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	current, err := e.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +88,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 	if err != nil {
 		return 0, err
 	}
-	lost, timedOut := newLostLeases(nowMs), newTimeouts(nowMs)
+	lost, timedOut := core.NewLostLeases(nowMs), newTimeouts(nowMs)
 	var strays db.FenceStrayLeasesParams
 	for i := range taken {
 		row := &taken[i]
@@ -107,7 +107,7 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
 			timedOut.add(attempt, retry, pause, mayEnd)
 		default:
-			lost.add(attempt, row.LostTooOften, mayEnd)
+			lost.Add(attempt, row.LostTooOften, mayEnd)
 		}
 	}
 	if len(strays.ExecutionIDs) > 0 {
@@ -118,52 +118,5 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 	if err := e.writeTimeouts(ctx, tx, timedOut); err != nil {
 		return 0, err
 	}
-	return len(strays.ExecutionIDs) + timedOut.len() + lost.len(), e.writeLost(ctx, tx, lost)
-}
-
-// lostLeases collects the results of attempts with lost leases.
-type lostLeases struct {
-	returns db.ReleaseExpiredLeasesParams
-	ends    *core.Ending
-}
-
-func newLostLeases(nowMs int64) *lostLeases {
-	ends := core.NewEnding(nowMs, state.OutcomeFailed)
-	ends.Params.LostLeases = 1
-	ends.Params.CancellationReason = new("reclaim_cap_exceeded")
-	return &lostLeases{returns: db.ReleaseExpiredLeasesParams{NowMs: nowMs}, ends: ends}
-}
-
-func (s *lostLeases) len() int { return len(s.returns.ExecutionIDs) + s.ends.Len() }
-
-// add adds an attempt, unless it has lost too many leases and its execution may not end now.
-func (s *lostLeases) add(a core.EndingAttempt, tooOften, mayEnd bool) {
-	switch {
-	case !tooOften:
-		p := &s.returns
-		p.PartitionKeys = append(p.PartitionKeys, a.Execution.Partition())
-		p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(a.Execution.UUID()))
-		p.AttemptIndexes = append(p.AttemptIndexes, a.Index)
-		p.RaisedEpochs = append(p.RaisedEpochs, a.Epoch)
-		p.LeaseIDs = append(p.LeaseIDs, a.LeaseID)
-		p.WorkerInstanceIDs = append(p.WorkerInstanceIDs, a.Instance)
-	case mayEnd:
-		a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", core.ReasonLostTooOften, string(policy.InfraCrash), policy.InfraCrash
-		s.ends.Add(a)
-	}
-}
-
-// writeLost returns executions to their lanes, or ends those that lost too many leases.
-func (e *Engine) writeLost(ctx context.Context, tx *core.Txn, s *lostLeases) error {
-	if len(s.returns.ExecutionIDs) > 0 {
-		lanes, err := e.c.Q.ReleaseExpiredLeases(ctx, tx, s.returns)
-		if err != nil {
-			return err
-		}
-		tx.Due.Leases()
-		for _, lane := range lanes {
-			tx.Due.Lane(lane)
-		}
-	}
-	return e.c.EndByJob(ctx, tx, s.ends)
+	return len(strays.ExecutionIDs) + timedOut.len() + lost.Len(), e.c.WriteLost(ctx, tx, lost)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// leaseFacts has the values that a fence is judged by. A nil pointer is an execution that does not exist.
+// leaseFacts has the values that a fence checks. A nil pointer is an execution that does not exist.
 type leaseFacts db.ReadLeasesRow
 
 func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
@@ -42,7 +42,7 @@ func (f *leaseFacts) missing(l Fence) error {
 	return nil
 }
 
-// fence judges a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
+// fence checks a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
 // is the current one; the lease is live. It returns nil if the call may continue, and [core.ErrRepeated] if it succeeded
 // before. See docs/internals/decisions.md#fences.

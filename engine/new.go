@@ -63,15 +63,16 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	c := core.New(pool, core.Config{
 		Partitions: cfg.Partitions, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log,
+		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention,
 	})
 	e := &Engine{
-		c:   c,
-		cfg: cfg,
+		handle: core.NewHandle(c),
+		c:      c,
+		cfg:    cfg,
 		shared: &shared{
-			outboxes:        outbox.NewHub(pgtx.NewRunner(pool), c.Listener, cfg.Log),
-			awaiting:        newAwaiting(),
-			creationMemory:  creationMemory{atCreation: creationSteps()},
-			retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)},
+			outboxes:       outbox.NewHub(pgtx.NewRunner(pool), c.Listener, cfg.Log),
+			awaiting:       newAwaiting(),
+			creationMemory: creationMemory{atCreation: creationSteps()},
 		},
 	}
 	e.tails = newStreamHub(e, c.Listener)

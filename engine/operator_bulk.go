@@ -44,7 +44,7 @@ type BulkProgress struct {
 // CancelWhere cancels the executions that match a filter, as [Engine.CancelExecutions] does: members of flows and running
 // work too. Executions that have ended otherwise are refused.
 //
-// It reads pages of the filter in its order, and changes each page in a transaction that is judged under its locks, so that
+// It reads pages of the filter in its order, and changes each page in a transaction that checks them under its locks, so that
 // it may run at the same time as any other operation. Executions that start to match behind the position are left alone.
 // It can be stopped at any time and continued with [Bulk].After, or started again from the beginning.
 //
@@ -177,7 +177,7 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 				return err
 			}
 			var dropped int64
-			return pgtx.InOneTrip(ctx, tx, (&retaining{Engine: e}).dropSteps(ctx, heldArrays(items), used, &dropped)...)
+			return pgtx.InOneTrip(ctx, tx, e.c.DropEnded(ctx, heldArrays(items), used, &dropped)...)
 		})
 	})
 }
@@ -206,10 +206,10 @@ func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable
 	for _, row := range sizes {
 		frames += row.Frames
 	}
-	for left := frames > maxDroppedFrames; left && err == nil; {
+	for left := frames > core.MaxDroppedFrames; left && err == nil; {
 		left = false
 		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
-			later, err := (&retaining{Engine: e}).shorten(ctx, tx, heldArrays(items))
+			later, err := e.c.Shorten(ctx, tx, heldArrays(items))
 			left = left || len(later) > 0
 			return err
 		})

@@ -11,8 +11,8 @@ import (
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
 // [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [Config.Retention]. It is stored, and applies to all
-// processes and to executions that have already ended. After a reduction [Maintenance.Retain] restarts with the oldest
-// end whose event is still stored; the sweep of [Maintenance.RepairQueue] finds older executions later.
+// processes and to executions that have already ended. After a reduction [JobRetain] restarts with the oldest
+// end whose event is still stored; the sweep of [JobRepairQueue] finds older executions later.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one; waits for a running batch of retention. Safe to
 // repeat.
@@ -106,7 +106,7 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	const op = "read retention"
 	e := o.e
 	var status RetentionStatus
-	row, err := e.c.Q.GetRetention(ctx, e.c.Reader(), db.GetRetentionParams{LookAfterMs: e.lookAfterMs(), NowMs: e.c.NowMs()})
+	row, err := e.c.Q.GetRetention(ctx, e.c.Reader(), db.GetRetentionParams{LookAfterMs: e.c.LookAfterMs(), NowMs: e.c.NowMs()})
 	if err != nil {
 		return status, core.Wrap(op, err)
 	}
@@ -140,9 +140,4 @@ func instantOf(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
-}
-
-// lookAfterMs returns how long after its end an execution is first examined: no later than events are trimmed.
-func (e *Engine) lookAfterMs() int64 {
-	return min(core.RetentionMs(e.cfg.Retention), core.RetentionMs(e.cfg.OutboxRetention))
 }

@@ -23,7 +23,7 @@ const (
 	maxQueuePoll = 10 * time.Second
 )
 
-// tickTimes are the times of a schedule. Instants are in milliseconds; 0 stands for none.
+// tickTimes are the times of a schedule. Instants are in milliseconds; 0 means none.
 type tickTimes struct {
 	schedule                 cron.Schedule
 	namespace, name          string

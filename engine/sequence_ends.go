@@ -22,7 +22,7 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 		return 0, err
 	}
 	e := m.e.impatient()
-	position := db.ScanSequenceEndsParams{PageSize: scanPage}
+	position := db.ScanSequenceEndsParams{PageSize: core.ScanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
 			return acted, core.Wrap(op, e.ringForNext(ctx))
@@ -31,7 +31,7 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 		if err != nil {
 			return acted, core.Wrap(op, err)
 		}
-		if more = len(ends) == scanPage; len(ends) == 0 {
+		if more = len(ends) == core.ScanPage; len(ends) == 0 {
 			continue
 		}
 		ends = ends[:min(len(ends), batch-acted)]

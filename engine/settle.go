@@ -138,7 +138,7 @@ func (e *Engine) lockAttempts(ctx context.Context, conn db.DBTX, items []*heldLe
 	return err
 }
 
-// readFacts reads the values that the fences of locked leases are judged by.
+// readFacts reads the values that the fences of locked leases check.
 func (e *Engine) readFacts(ctx context.Context, conn db.DBTX, items []*heldLease) error {
 	facts, err := e.readLeases(ctx, conn, arraysOf(items))
 	for ord, x := range items {

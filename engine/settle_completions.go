@@ -288,7 +288,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completin
 	return e.c.Record(ctx, tx, all[len(ended):], nowMs)
 }
 
-// completeSlowly locks the rows first and judges each. It handles the items that the fast path can't, and finds the
+// completeSlowly locks the rows first and checks each. It handles the items that the fast path can't, and finds the
 // reasons of refusals.
 func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, items []int, outcomes []Outcome[struct{}]) error {
 	lease := completionLease(all)

@@ -129,7 +129,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 
 const waitCursor = 8 + 2 + 16
 
-// optionalMs converts an optional time; nil stands for none.
+// optionalMs converts an optional time; nil means none.
 func optionalMs(field string, t time.Time) (*int64, error) {
 	ms, err := core.Instant(field, t)
 	if err != nil || ms == 0 {

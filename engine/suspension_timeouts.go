@@ -28,9 +28,9 @@ func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 		return 0, err
 	}
 	position := db.ScanTimedOutWaitsParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: core.ScanPage,
 	}
-	return e.newPass(op, e.timeOut).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
+	return e.c.NewPass(op, e.timeOut).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
 		rows, err := e.c.Q.ScanTimedOutWaits(ctx, e.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
@@ -38,19 +38,19 @@ func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 		last := rows[len(rows)-1]
 		position.AfterTimeoutAtMs, position.AfterPartitionKey = last.TimeoutAtMs, last.PartitionKey
 		position.AfterExecutionID = core.PgUUID(last.ExecutionID)
-		due := make([]candidate, len(rows))
+		due := make([]core.Candidate, len(rows))
 		for i, row := range rows {
-			due[i] = candidate{partition: row.PartitionKey, execution: row.ExecutionID, flow: row.FlowID}
+			due[i] = core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID, Flow: row.FlowID}
 		}
-		return due, 0, len(rows) == scanPage, nil
+		return due, 0, len(rows) == core.ScanPage, nil
 	})
 }
 
 // timeOut applies the effects of those waits that it can lock and that have still timed out.
-func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	var arrays core.ExecutionArrays
 	for _, c := range due {
-		arrays.Add(c.partition, c.execution)
+		arrays.Add(c.Partition, c.Execution)
 	}
 	taken, err := e.c.Q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, MaxItems: int32(limit),
@@ -68,7 +68,7 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	current, err := e.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
@@ -112,15 +112,15 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 
 // forgetWaits closes the waits of those due executions that are not suspended, which another program has resumed or
 // ended, and returns how many. Otherwise every scan would find them again. Locked executions are left to the next scan.
-func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []candidate, taken []db.TakeSuspendedRow) (int, error) {
+func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candidate, taken []db.TakeSuspendedRow) (int, error) {
 	suspended := make(map[id.ExecutionUUID]bool, len(taken))
 	for _, row := range taken {
 		suspended[row.ExecutionID] = true
 	}
 	var rest, locked core.ExecutionArrays
 	for _, c := range due {
-		if !suspended[c.execution] {
-			rest.Add(c.partition, c.execution)
+		if !suspended[c.Execution] {
+			rest.Add(c.Partition, c.Execution)
 		}
 	}
 	rows, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.Partitions, ExecutionIDs: rest.Executions})

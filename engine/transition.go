@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// A transition changes executions by locking first and then judging each: it locks the flows that the items are
+// A transition changes executions by locking first and then checking each: it locks the flows that the items are
 // expected to need, then the executions, then their attempts, and then reads the values that decide. X is an item with
 // those values, V its answer.
 //

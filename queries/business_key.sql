@@ -108,13 +108,13 @@ WHERE
 -- DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 -- never really waits: a key is locked only by the transaction that creates or deletes its holder.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: keys waits (DELETE). Spans partitions.
 -- include dropped_business_keys: table = ff_exec_core, id = execution_id, ids = execution_ids
 
 -- name: DropBusinessKeysOfFlows :exec
 -- DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: keys waits (DELETE). Spans partitions.
 -- include dropped_business_keys: table = ff_flow_core, id = flow_id, ids = flow_ids

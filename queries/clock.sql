@@ -3,8 +3,8 @@
 -- reads it once, after it has locked its rows.
 --
 -- Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
--- engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines,
--- engine.RepairQueue, engine.VerifyGrant, engine.CancelSiblings,
--- engine.RepairGroups, engine.ResumeCallers.
+-- engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines,
+-- upkeep.RepairQueue, engine.VerifyGrant, upkeep.CancelSiblings,
+-- upkeep.RepairGroups, upkeep.ResumeCallers.
 -- Locks: none.
 SELECT ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;

@@ -3,8 +3,8 @@
 -- which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
     -- The executions that end.
@@ -73,8 +73,8 @@ WHERE
 -- the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
 -- is left unchanged.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

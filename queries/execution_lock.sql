@@ -5,7 +5,7 @@
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
 -- engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
--- engine.CancelFlows.
+-- upkeep.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT

@@ -84,7 +84,7 @@ FOR UPDATE;
 -- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
 -- transaction holds.
 --
--- Used by: engine.CancelFlows.
+-- Used by: upkeep.CancelFlows.
 -- Locks: L0 skips (the rows of requests FOR UPDATE).
 WITH input AS (
     SELECT
@@ -110,7 +110,7 @@ CROSS JOIN LATERAL (
 -- ScanCancelBacklog finds the members of requests whose grace has ended, the earliest first, after a position. A
 -- request without members has one row with an empty execution_id.
 --
--- Used by: engine.CancelFlows.
+-- Used by: upkeep.CancelFlows.
 -- Locks: none. Spans partitions.
 SELECT
     b.due_at_ms::bigint AS due_at_ms,
@@ -164,7 +164,7 @@ LIMIT @page_size::integer;
 -- name: DropBacklogMembers :execrows
 -- DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
 --
--- Used by: engine.AckFlowCancel, engine.CancelFlows.
+-- Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 -- Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
 WITH input AS (
     SELECT
@@ -184,7 +184,7 @@ WHERE
 -- DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
 -- locked them in an earlier statement and removed members in another.
 --
--- Used by: engine.AckFlowCancel, engine.CancelFlows.
+-- Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 -- Locks: L0 waits (the rows of requests, DELETE: they are locked).
 WITH input AS (
     SELECT

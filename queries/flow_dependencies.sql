@@ -5,7 +5,7 @@
 -- the executions, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
+-- upkeep.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 WITH input AS (
     SELECT
@@ -59,12 +59,12 @@ LEFT JOIN LATERAL (
 -- finds both by ListUncountedEdges.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
 -- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
 WITH input AS (
@@ -179,12 +179,12 @@ RETURNING
 -- no row, and the upstreams of the edges it left open. No rows: all edges were counted.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -238,12 +238,12 @@ GROUP BY
 -- counted. Returns their upstreams, whose completion events stay undispatched.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L3 held, since ResolveEdges.
 WITH input AS (
     -- The groups that cannot be decided.
@@ -305,7 +305,7 @@ FROM opened AS o;
 -- that ask for it. If there are several, the greatest edge id wins.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.RepairQueue, engine.RepairGroups.
+-- upkeep.DispatchCompletions, upkeep.RepairQueue, upkeep.RepairGroups.
 -- Locks: L4 waits (execution rows, UPDATE).
 WITH input AS (
     SELECT
@@ -366,12 +366,12 @@ WHERE
 -- decided before, or is still undecided.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
 -- (partition_key, execution_id). A row that fails the guard is not waited for.
 WITH input AS (
@@ -470,12 +470,12 @@ RETURNING
 -- dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
 -- staged_from and staged_below are as in ReleaseDownstream.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE); L5 waits (their grants,
 -- DELETE). The caller sorts by (partition_key, execution_id).
 WITH input AS (
@@ -562,12 +562,12 @@ FROM skipped AS s;
 -- undecided because of staged edges. A row in an unknown state is returned.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -620,12 +620,12 @@ WHERE
 -- EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
 -- under a raised epoch.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L4 waits (attempt rows, UPDATE; the execution rows are locked since SkipDownstream).
 WITH input AS (
     SELECT
@@ -673,12 +673,12 @@ WHERE
 -- other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.FailExecution, engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue,
+-- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
--- engine.ApplyEdges, engine.CancelSiblings, engine.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L3 held; L7 new.
 WITH input AS (
     SELECT

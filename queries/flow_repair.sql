@@ -3,7 +3,7 @@
 -- row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
 -- edge.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -60,7 +60,7 @@ ORDER BY
 -- name: EnsureGroups :exec
 -- EnsureGroups inserts the missing rows of groups, which need all their upstreams and have counted none.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: L3 waits (for a concurrent insert of the same row, in array order). The flows' exclusive locks are held.
 INSERT INTO ff_edge_group (partition_key, flow_id, downstream_eid, policy)
 SELECT
@@ -81,7 +81,7 @@ ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING;
 -- exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
 -- again.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
 -- (partition_key, downstream_eid).
 WITH input AS (
@@ -139,7 +139,7 @@ LEFT JOIN LATERAL (
 -- marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
 -- upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: none. Reads after the groups have been locked.
 WITH input AS (
     SELECT
@@ -228,7 +228,7 @@ ORDER BY
 -- RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
 -- had no mark.
 --
--- Used by: engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: L3 held.
 WITH input AS (
     -- The groups with their new counters.
@@ -285,7 +285,7 @@ WHERE
 -- whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
 -- dependencies. page_rows: the number of groups it looked at.
 --
--- Used by: engine.RepairGroups.
+-- Used by: upkeep.RepairGroups.
 -- Locks: none. Spans partitions.
 WITH page AS MATERIALIZED (
     SELECT
@@ -346,7 +346,7 @@ ORDER BY p.ord;
 -- marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
 -- or more upstreams are counted as running than open edges lead to the group.
 --
--- Used by: engine.RepairGroups.
+-- Used by: upkeep.RepairGroups.
 -- Locks: none.
 WITH input AS (
     SELECT

@@ -266,7 +266,7 @@ LIMIT @max_items::integer;
 -- ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
 -- claim resumes the same attempt. Returns the lanes that have work now.
 --
--- Used by: engine.ExpireLeases, engine.RepairQueue.
+-- Used by: engine.ExpireLeases, upkeep.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The leases that were lost.

@@ -5,7 +5,7 @@
 -- leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
 -- claim grant. overdue: ended and past its retention. No row: nothing follows.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: none. Spans partitions.
 WITH page AS MATERIALIZED (
     -- The executions of this page of the sweep, and their needs. All are looked up one by one, by LIMIT: a plan made
@@ -141,7 +141,7 @@ ORDER BY
 -- QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
 -- elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 WITH input AS (
     SELECT
@@ -182,7 +182,7 @@ RETURNING r.lane_id;
 -- ListUnmet inserts the rows of ffx_waiting of those of the given executions that wait for a budget or limit and are not
 -- locked elsewhere. Returns how many.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 WITH input AS (
     SELECT
@@ -219,7 +219,7 @@ ON CONFLICT (gate_id, rank, created_at_ms, execution_id, partition_key) DO NOTHI
 -- ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
 -- state. Returns how many it listed.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
 WITH input AS (
     SELECT
@@ -261,7 +261,7 @@ ON CONFLICT (partition_key, execution_id) DO UPDATE SET
 -- name: TimeUntimed :exec
 -- TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: timers new.
 WITH input AS (
     SELECT
@@ -296,7 +296,7 @@ HAVING count(*) > 0;
 -- TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
 -- the leases of their attempts afterwards.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -331,7 +331,7 @@ CROSS JOIN LATERAL (
 -- name: ListLeased :many
 -- ListLeased returns the given executions with a leased attempt, the current one or another.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -357,7 +357,7 @@ CROSS JOIN LATERAL (
 -- drains of workers given 30 days ago. Claims and the gate only skip such entries. Returns how many entries of the three
 -- lists it deleted.
 --
--- Used by: engine.RepairQueue.
+-- Used by: upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
 -- then the DELETE). Spans partitions.
 WITH stale AS (

@@ -1,7 +1,7 @@
 -- name: GetFlowTimersDue :one
 -- GetFlowTimersDue returns whether a timer for flows is due.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: none. Spans partitions.
 SELECT
     (SELECT count(*) FROM ffx_retention)::integer AS sources,
@@ -17,7 +17,7 @@ SELECT
 -- ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
 -- last change of each is older than its retention; its members may have ended later. No row: nothing follows.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: none. Spans partitions.
 SELECT
     f.partition_key,
@@ -39,7 +39,7 @@ LIMIT @page_size::integer;
 -- flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
 -- No row: the flow does not exist.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: none. The facts hold once the caller has the exclusive locks of the flows.
 WITH input AS (
     SELECT
@@ -120,7 +120,7 @@ LEFT JOIN LATERAL (
 -- ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
 -- undispatched events once.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: none. Spans partitions.
 SELECT DISTINCT u.flow_id::uuid AS flow_id
 FROM ff_completion_event AS u
@@ -133,7 +133,7 @@ WHERE
 -- max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
 -- before they joined the flow, by an execution that still waits for their result.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L1 skips (execution rows FOR UPDATE).
 WITH input AS (
     SELECT
@@ -163,7 +163,7 @@ CROSS JOIN LATERAL (
 -- name: CloseFlow :exec
 -- CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held.
 UPDATE ff_flow_core AS f
 SET public_flow_state = 'completed'
@@ -175,14 +175,14 @@ WHERE
 -- name: DropPrunedMembersOf :exec
 -- DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 -- include drop_of_flows: table = ffx_pruned_member
 
 -- name: DropEdgesOf :exec
 -- DropEdgesOf deletes the edges of flows that are about to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L3 waits (DELETE).
 WITH input AS (
     SELECT
@@ -210,7 +210,7 @@ WHERE
 -- name: DropEdgeGroupsOf :exec
 -- DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L3 waits (DELETE).
 -- include drop_of_flows: table = ff_edge_group
 
@@ -218,27 +218,27 @@ WHERE
 -- DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
 -- to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 -- include drop_of_flows: table = ff_cancel_dispatch_outbox
 
 -- name: DropBacklogMembersOf :exec
 -- DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 -- include drop_of_flows: table = ff_cancel_backlog_member
 
 -- name: DropFlowSummariesOf :exec
 -- DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 -- include drop_of_flows: table = ff_flow_summary
 
 -- name: DropFlows :execrows
 -- DropFlows deletes flows whose exclusive lock the caller holds, after all their other rows.
 --
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 -- include drop_of_flows: table = ff_flow_core

@@ -2,7 +2,7 @@
 -- ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
 -- readable: the role may read the sequence; otherwise last_event_id means nothing.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
@@ -27,7 +27,7 @@ LIMIT 4;
 -- name: ListOutboxesWriters :many
 -- ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
@@ -55,7 +55,7 @@ WHERE
 -- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
 -- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- The oldest events.
@@ -88,7 +88,7 @@ behind AS (
 -- name: TrimLeaseEvents :one
 -- TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- include trim_page: table = ff_lease_event, at_ms = occurred_at_ms, outbox = 'lease'
@@ -101,7 +101,7 @@ behind AS (
 -- name: TrimOperatorEvents :one
 -- TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- include trim_page: table = ff_operator_event, at_ms = occurred_at_ms, outbox = 'operator'
@@ -114,7 +114,7 @@ behind AS (
 -- name: TrimSignalEvents :one
 -- TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- include trim_page: table = ff_signal_event, at_ms = delivered_at_ms, outbox = 'signal'

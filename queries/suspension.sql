@@ -228,7 +228,7 @@ WHERE
 -- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
 -- hour ago or no longer exist. last_key is null if nothing follows.
 --
--- Used by: engine.SweepWaits.
+-- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
 -- include swept_waits: table = ff_suspension_current, key = execution_id, kept_ms = 3600000
 

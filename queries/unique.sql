@@ -221,7 +221,7 @@ WHERE
 -- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key that a
 -- creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: keys skips (rows FOR UPDATE). Spans partitions.
 DELETE FROM ffx_unique AS u
 USING (

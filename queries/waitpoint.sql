@@ -221,6 +221,6 @@ SELECT count(*) FROM due;
 -- name: SweepWaitpoints :one
 -- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
 --
--- Used by: engine.SweepWaits.
+-- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 -- include swept_waits: table = ff_waitpoint_pending, key = waitpoint_id, kept_ms = 0

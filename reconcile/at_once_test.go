@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // Calls of jobs take no more connections at once than MaxConnections says. A job that has to wait is called when another one ends,
@@ -18,7 +19,7 @@ func TestRunCallsFewJobsAtOnce(t *testing.T) {
 	most, mostSweeps := 0, 0
 	runFor(t, 40*time.Minute, Config{}, func(p *fakeProcess) {
 		sweeps := make(map[engine.Job]bool)
-		jobs := jobsOf(engine.Maintenance{})
+		jobs := jobsOf(&upkeep.Upkeep{})
 		for _, j := range jobs {
 			sweeps[j.name] = j.sweep
 			if !j.sweep {
@@ -49,7 +50,7 @@ func TestRunCallsFewJobsAtOnce(t *testing.T) {
 	if most != MaxConnections-1 || mostSweeps != sweepsAtOnce {
 		t.Errorf("%d jobs ran at once, %d of them sweeps; want %d and %d", most, mostSweeps, MaxConnections-1, sweepsAtOnce)
 	}
-	for _, j := range jobsOf(engine.Maintenance{}) {
+	for _, j := range jobsOf(&upkeep.Upkeep{}) {
 		if called[j.name] == 0 {
 			t.Errorf("%s was never called", j.name)
 		}
@@ -60,7 +61,7 @@ func TestRunCallsFewJobsAtOnce(t *testing.T) {
 func TestRunSharesItsCallsBetweenBusyJobs(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, 20*time.Second, Config{Batch: 1}, func(p *fakeProcess) {
-		for _, j := range jobsOf(engine.Maintenance{}) {
+		for _, j := range jobsOf(&upkeep.Upkeep{}) {
 			if !j.sweep && j.batch == 0 {
 				p.due[j.name] = time.Now()
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // Config configures a [Reconciler]. The zero value of every field is its default.
@@ -113,7 +114,7 @@ type operations interface {
 
 // jobsOf lists all background work. A job is a sweep if the database cannot report its work. Sweeps cost statements even
 // if there is nothing to do; an idle process may use sixty a minute in all.
-func jobsOf(m engine.Maintenance) []job {
+func jobsOf(m *upkeep.Upkeep) []job {
 	return []job{
 		{name: engine.JobExpireLeases, every: 1500 * time.Millisecond, act: m.ExpireLeases},
 		{name: engine.JobPromoteDelayed, every: 750 * time.Millisecond, act: m.PromoteDelayed},
@@ -143,15 +144,15 @@ func jobsOf(m engine.Maintenance) []job {
 		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, batch: 200, act: m.TrimOutboxes},
 		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
 		// 500 rows a second.
-		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: engine.MaxSweep, act: m.RepairQueue},
-		{name: engine.JobRepairGroups, every: time.Minute, sweep: true, batch: engine.MaxSweep, act: m.RepairGroups},
-		{name: engine.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxSweep, act: m.SummariseFlows},
-		{name: engine.JobSweepWaits, every: time.Minute, sweep: true, idle: 10 * time.Minute, batch: engine.MaxSweep, act: m.SweepWaits},
+		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: upkeep.MaxSweep, act: m.RepairQueue},
+		{name: engine.JobRepairGroups, every: time.Minute, sweep: true, batch: upkeep.MaxSweep, act: m.RepairGroups},
+		{name: engine.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: upkeep.MaxSweep, act: m.SummariseFlows},
+		{name: engine.JobSweepWaits, every: time.Minute, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.SweepWaits},
 		{name: engine.JobSweepWorkers, every: 30 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxBatch, act: m.SweepWorkers},
 		{name: engine.JobPruneWorkerEvents, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxBatch, act: m.PruneWorkerEvents},
-		{name: engine.JobForgetLimitKeys, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxSweep, act: m.ForgetLimitKeys},
+		{name: engine.JobForgetLimitKeys, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: upkeep.MaxSweep, act: m.ForgetLimitKeys},
 		// 3,000 rows a second.
-		{name: engine.JobForgetFairPlaces, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, batch: engine.MaxSweep, act: m.ForgetFairPlaces},
+		{name: engine.JobForgetFairPlaces, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.ForgetFairPlaces},
 	}
 }
 
@@ -167,7 +168,7 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
 	cfg.Log = cmp.Or(cfg.Log, inside.Of(eng).Log)
-	return newReconciler(eng.Maintenance(), jobsOf(eng.Maintenance()), cfg)
+	return newReconciler(upkeep.Of(eng), jobsOf(upkeep.Of(eng)), cfg)
 }
 
 func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // fakeDatabase is shared by some processes: the holders of the jobs, and the work that is due.
@@ -206,7 +207,7 @@ func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error
 
 // jobs returns all jobs, with the pace of the engine's.
 func (p *fakeProcess) jobs() []job {
-	jobs := jobsOf(engine.Maintenance{})
+	jobs := jobsOf(&upkeep.Upkeep{})
 	for i := range jobs {
 		jobs[i].act, jobs[i].next = p.do(jobs[i].name), nil
 		if jobs[i].name == engine.JobRunSchedules {

@@ -109,7 +109,7 @@ WHERE
 -- never really waits: a key is locked only by the transaction that creates or deletes its holder.
 --
 -- Passages: dropped_business_keys.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: keys waits (DELETE). Spans partitions.
 DELETE FROM ffx_business_key AS k
 USING (
@@ -145,7 +145,7 @@ WHERE
 -- DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
 --
 -- Passages: dropped_business_keys.
--- Used by: engine.PurgeFlows.
+-- Used by: upkeep.PurgeFlows.
 -- Locks: keys waits (DELETE). Spans partitions.
 DELETE FROM ffx_business_key AS k
 USING (

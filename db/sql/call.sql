@@ -50,7 +50,7 @@ WHERE
 -- ResumeCallers lets locked callers continue if the executions of the call that they wait for have all ended, by ord
 -- (from 0). lane: where a worker can claim it, or ''. No row: it goes on waiting, or does something else.
 --
--- Used by: engine.Suspend, engine.SuspendEach, engine.ResumeCallers.
+-- Used by: engine.Suspend, engine.SuspendEach, upkeep.ResumeCallers.
 -- Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
 SELECT
     r.ord::integer AS ord,
@@ -73,7 +73,7 @@ WHERE r.lane IS NOT NULL;
 -- ScanCallEnds reads noted ends of called executions after a position, in the order in which they were written. gone:
 -- their caller no longer exists.
 --
--- Used by: engine.ResumeCallers.
+-- Used by: upkeep.ResumeCallers.
 -- Locks: none. Spans partitions.
 SELECT
     c.id,
@@ -105,7 +105,7 @@ ORDER BY c.id;
 -- name: DropCallEnds :execrows
 -- DropCallEnds deletes noted ends whose callers the caller has locked and looked at, or which are gone.
 --
--- Used by: engine.ResumeCallers.
+-- Used by: upkeep.ResumeCallers.
 -- Locks: L7 waits (DELETE; another call of the job may delete the same notes).
 DELETE FROM ffx_call_end AS t
 USING (

@@ -4,8 +4,8 @@
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
 -- Passages: held_execution.
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
     -- The executions that end.
@@ -112,8 +112,8 @@ WHERE
 -- is left unchanged.
 --
 -- Passages: set_ended, held_execution, held_attempt, lease_events.
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, engine.CancelFlows, engine.ExpireWaits.
+-- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

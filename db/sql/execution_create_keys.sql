@@ -192,7 +192,7 @@ WHERE
 -- name: PruneCreationKeys :execrows
 -- PruneCreationKeys deletes idempotency keys whose window has passed.
 --
--- Used by: engine.PruneCreationKeys.
+-- Used by: upkeep.PruneCreationKeys.
 -- Locks: keys skips (FOR UPDATE, then the DELETE). Spans partitions.
 DELETE FROM ffx_create_dedup AS k
 USING (

@@ -1,7 +1,7 @@
 -- name: ScanUndispatched :many
 -- ScanUndispatched returns completion events whose dependents have not been resolved, after an event id.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: none. Spans partitions: the partial index holds nothing else.
 SELECT
     c.event_id,
@@ -21,7 +21,7 @@ LIMIT @page_size;
 -- for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
 -- to run again since the event, and its next end counts instead.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
@@ -63,7 +63,7 @@ LEFT JOIN LATERAL (
 -- ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
 -- dispatcher holds it.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -104,7 +104,7 @@ RETURNING
 -- name: LeaveCompletions :exec
 -- LeaveCompletions removes the mark of ClaimCompletions from events whose dependents could not all be resolved.
 --
--- Used by: engine.DispatchCompletions.
+-- Used by: upkeep.DispatchCompletions.
 -- Locks: L7 held, since ClaimCompletions.
 WITH input AS (
     SELECT

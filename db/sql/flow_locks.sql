@@ -3,7 +3,7 @@
 -- that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
+-- upkeep.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
 -- Locks: L0 waits (transaction-level advisory locks, shared, ascending).
 SELECT pg_advisory_xact_lock_shared(k.key)
 FROM (
@@ -16,12 +16,12 @@ FROM (
 -- LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key. Every operation that ends a
 -- member without success, or changes a flow's structure, holds it.
 --
--- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
+-- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
+-- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
--- engine.SetGroupPolicy, engine.LockFlows, engine.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
--- engine.CancelFlows.
+-- engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+-- upkeep.CancelFlows.
 -- Locks: L0 waits (transaction-level advisory locks, exclusive, ascending).
 SELECT pg_advisory_xact_lock(k.key)
 FROM (
@@ -33,10 +33,10 @@ FROM (
 -- name: LockFlowRows :many
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
--- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, engine.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, engine.ExpireDeadlines, engine.ExpireWaits,
+-- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
+-- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
--- engine.LockFlows, engine.CancelSiblings, engine.CancelFlows.
+-- engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
     SELECT
@@ -64,7 +64,7 @@ CROSS JOIN LATERAL (
 -- edge. At READ COMMITTED it reads nothing.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- engine.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
+-- upkeep.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
 -- engine.TakeSignal.
 -- Locks: L0 waits (flow rows FOR SHARE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (
@@ -88,8 +88,8 @@ CROSS JOIN LATERAL (
 -- TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow
 -- whose lock another transaction holds exclusively, or waits for.
 --
--- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.DispatchCompletions,
--- engine.WaitForChildrenEach, engine.Retain, engine.RepairQueue.
+-- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, upkeep.DispatchCompletions,
+-- engine.WaitForChildrenEach, upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L0 skips (transaction-level advisory locks, shared).
 SELECT k.flow_id::uuid AS flow_id
 FROM (
@@ -105,10 +105,10 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
 -- both locks. A flow without a row needs only the first.
 --
--- Used by: engine.FailExecutions, engine.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- engine.ExpireDeadlines, engine.ExpireWaits, engine.RepairQueue, engine.CancelExecutions,
--- engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, engine.PurgeFlows, engine.CancelSiblings,
--- engine.RepairGroups, engine.CancelFlows.
+-- Used by: engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
+-- engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, upkeep.PurgeFlows, upkeep.CancelSiblings,
+-- upkeep.RepairGroups, upkeep.CancelFlows.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

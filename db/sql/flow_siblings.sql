@@ -1,7 +1,7 @@
 -- name: ScanSiblingCancels :many
 -- ScanSiblingCancels finds decided groups with upstreams to cancel, oldest first, after a position.
 --
--- Used by: engine.CancelSiblings.
+-- Used by: upkeep.CancelSiblings.
 -- Locks: none. Spans partitions.
 SELECT
     p.enqueued_at_ms,
@@ -23,7 +23,7 @@ LIMIT @page_size::integer;
 -- TakeSiblingCancels locks those of the given groups, by ord (from 0), that are on the list of pending cancels. No
 -- row: the group is not on it, or another transaction holds the entry.
 --
--- Used by: engine.CancelSiblings.
+-- Used by: upkeep.CancelSiblings.
 -- Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
 WITH input AS (
     SELECT
@@ -49,7 +49,7 @@ CROSS JOIN LATERAL (
 -- staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
 -- row.
 --
--- Used by: engine.CancelSiblings.
+-- Used by: upkeep.CancelSiblings.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
 -- the flows exclusively.
 WITH input AS (
@@ -110,7 +110,7 @@ LEFT JOIN LATERAL (
 -- ListSiblings returns the upstreams of decided groups that have not ended and are not counted, by ord of the group,
 -- each with the other executions that depend on it.
 --
--- Used by: engine.CancelSiblings.
+-- Used by: upkeep.CancelSiblings.
 -- Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
 WITH input AS (
     SELECT
@@ -177,7 +177,7 @@ ORDER BY
 -- name: ClearSiblingCancels :exec
 -- ClearSiblingCancels removes groups from the list of pending cancels.
 --
--- Used by: engine.CancelSiblings.
+-- Used by: upkeep.CancelSiblings.
 -- Locks: L3 held; L7 held. A group without a row has only its row in the list.
 WITH input AS (
     SELECT

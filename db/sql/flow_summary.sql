@@ -3,7 +3,7 @@
 -- many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
 -- it was written the flow has had no new members and no replay.
 --
--- Used by: engine.SummariseFlows.
+-- Used by: upkeep.SummariseFlows.
 -- Locks: none. Spans partitions.
 WITH page AS MATERIALIZED (
     SELECT
@@ -43,7 +43,7 @@ ORDER BY
 -- follows from them. now_ms is the time of the counts: whatever had been committed by then is in them. A flow without
 -- members has no row.
 --
--- Used by: engine.SummariseFlows.
+-- Used by: upkeep.SummariseFlows.
 -- Locks: none.
 WITH clock AS MATERIALIZED (
     -- The time of the counts: the statement's start, which is before its snapshot.
@@ -141,7 +141,7 @@ ORDER BY
 -- locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
 -- counts and this write, the summary is older than the change, so that the next round counts again.
 --
--- Used by: engine.SummariseFlows.
+-- Used by: upkeep.SummariseFlows.
 -- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO
 -- KEY UPDATE, then the INSERT). The caller sorts by (partition_key, flow_id).
 INSERT INTO ff_flow_summary AS s (

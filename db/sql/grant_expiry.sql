@@ -2,7 +2,7 @@
 -- ScanExpiredGrants finds unusable grants, the oldest first, after a place in that order, and the executions they
 -- name. gone: the execution no longer exists.
 --
--- Used by: engine.ExpireGrants.
+-- Used by: upkeep.ExpireGrants.
 -- Locks: none. Spans partitions.
 SELECT
     g.expires_at_ms,
@@ -34,7 +34,7 @@ LIMIT @page_size::integer;
 -- that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
 -- now.
 --
--- Used by: engine.ExpireGrants, engine.RepairQueue.
+-- Used by: upkeep.ExpireGrants, upkeep.RepairQueue.
 -- Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

@@ -3,7 +3,7 @@
 -- column of this library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a
 -- delay in deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
 --
--- Used by: engine.ExpireDeadlines.
+-- Used by: upkeep.ExpireDeadlines.
 -- Locks: none. Spans partitions.
 SELECT
     d.deadline_at_ms::bigint AS deadline_at_ms,
@@ -67,7 +67,7 @@ LIMIT @page_size::integer;
 -- SettleDeadlines negates the deadlines of executions that another program ended, so that no scan returns them again.
 -- This library negates the deadline when it ends an execution.
 --
--- Used by: engine.ExpireDeadlines.
+-- Used by: upkeep.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
@@ -101,7 +101,7 @@ WHERE
 -- name: TakeOverdue :many
 -- TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
 --
--- Used by: engine.ExpireDeadlines.
+-- Used by: upkeep.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT

@@ -241,8 +241,8 @@ CROSS JOIN LATERAL (
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
--- engine.ClaimForWorker, engine.ExpireGrants, engine.RepairQueue, engine.CancelSiblings, engine.CancelFlows,
--- engine.ExpireWaits, engine.ResumeCallers, engine.AppendFramesEach.
+-- engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
+-- engine.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.

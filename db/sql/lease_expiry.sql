@@ -267,7 +267,7 @@ LIMIT @max_items::integer;
 -- claim resumes the same attempt. Returns the lanes that have work now.
 --
 -- Passages: set_released, set_attempt_released, lease_events.
--- Used by: engine.ExpireLeases, engine.RepairQueue.
+-- Used by: engine.ExpireLeases, upkeep.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The leases that were lost.

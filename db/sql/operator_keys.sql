@@ -1,7 +1,7 @@
 -- name: LockKeys :exec
 -- LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
 --
--- Used by: engine.SeedKey, engine.RotateKey, engine.SweepWaits.
+-- Used by: engine.SeedKey, engine.RotateKey, upkeep.SweepWaits.
 -- Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE;
 
@@ -59,7 +59,7 @@ WHERE k.active;
 -- name: DropExpiredKeys :execrows
 -- DropExpiredKeys deletes the retired keys whose grace is over.
 --
--- Used by: engine.RotateKey, engine.SweepWaits.
+-- Used by: engine.RotateKey, upkeep.SweepWaits.
 -- Locks: keystore held.
 DELETE FROM ff_waitpoint_hmac AS k
 WHERE

@@ -390,7 +390,7 @@ RETURNING s.event;
 -- ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
 -- them for a week.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: none.
 SELECT
     o.outbox,

@@ -3,7 +3,7 @@
 -- period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
 -- returned with the value to use. sources: the number of sources that have their rows.
 --
--- Used by: engine.Retain.
+-- Used by: upkeep.Retain.
 -- Locks: none. Spans partitions.
 WITH shortest AS MATERIALIZED (
     SELECT least(
@@ -76,7 +76,7 @@ FROM shortest AS s;
 -- name: EnsureRetentionSources :exec
 -- EnsureRetentionSources inserts the missing rows of the sources of retention.
 --
--- Used by: engine.Retain, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.PurgeFlows.
 -- Locks: retention waits (for a concurrent insert of the same row, in one order).
 INSERT INTO ffx_retention (source)
 SELECT s.source
@@ -86,7 +86,7 @@ ON CONFLICT (source) DO NOTHING;
 -- name: TakeRetentionSource :one
 -- TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR NO KEY UPDATE).
 SELECT
     r.event_id,
@@ -98,7 +98,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- name: MoveRetentionSource :exec
 -- MoveRetentionSource stores the new position of a source and how many executions it deleted.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention held.
 UPDATE ffx_retention AS r
 SET
@@ -117,7 +117,7 @@ WHERE r.source = @source;
 -- name: CommitLazily :exec
 -- CommitLazily lets the transaction commit without waiting for the disk: lost deletions would be repeated.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.TrimOutboxes, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.TrimOutboxes, upkeep.PurgeFlows.
 -- Locks: none.
 SELECT set_config('synchronous_commit', 'off', true);
 
@@ -126,7 +126,7 @@ SELECT set_config('synchronous_commit', 'off', true);
 -- up_to_ms. An event dated after now_ms counts as old as those after it.
 --
 -- Passages: old_event_behind.
--- Used by: engine.Retain.
+-- Used by: upkeep.Retain.
 -- Locks: none. Spans partitions.
 WITH page AS MATERIALIZED (
     SELECT
@@ -208,7 +208,7 @@ ORDER BY p.event_id;
 -- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
 -- list.
 --
--- Used by: engine.Retain, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH due AS (
     SELECT
@@ -256,7 +256,7 @@ FROM taken AS t;
 -- name: InsertRetentionTimer :exec
 -- InsertRetentionTimer stores when to look at executions, or flows, again.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention new.
 INSERT INTO ffx_retention_timer (due_at_ms, timer_id, subject, items, partition_keys, ids)
 VALUES (
@@ -280,7 +280,7 @@ VALUES (
 -- too. Only a replay of an ended caller may come too late.
 --
 -- Passages: awaited.
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
 WITH input AS (
     SELECT
@@ -429,7 +429,7 @@ WHERE (
 -- name: InsertPrunedMembers :exec
 -- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L0 new: the flow's lock is held, shared.
 WITH input AS (
     SELECT
@@ -508,7 +508,7 @@ LIMIT @page_size::integer;
 -- ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
 -- has not ended, or the backlog of a cancelled flow lists them.
 --
--- Used by: engine.Retain, engine.RepairQueue.
+-- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -550,7 +550,7 @@ WHERE
 -- ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
 -- event. It reads all undispatched events once.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.DispatchCompletions, engine.RepairGroups.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: none. Spans partitions.
 SELECT u.execution_id
 FROM ff_completion_event AS u
@@ -565,7 +565,7 @@ WHERE
 -- is locked is counted now, and its start noted by that.
 --
 -- Passages: gate_started.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: gates skips (admissions FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -666,7 +666,7 @@ WHERE
 -- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 -- no page.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -713,7 +713,7 @@ CROSS JOIN LATERAL (
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS t
 USING (
@@ -730,7 +730,7 @@ WHERE
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (
@@ -747,7 +747,7 @@ WHERE
 -- ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
 -- count.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -771,7 +771,7 @@ WHERE s.frames > 0;
 -- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 -- there still.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 WHERE
@@ -799,7 +799,7 @@ WHERE
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS t
 USING (
@@ -816,7 +816,7 @@ WHERE
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS t
 USING (
@@ -833,7 +833,7 @@ WHERE
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS t
 USING (
@@ -850,7 +850,7 @@ WHERE
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS t
 USING (
@@ -867,7 +867,7 @@ WHERE
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
 USING (
@@ -884,7 +884,7 @@ WHERE
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
 USING (
@@ -901,7 +901,7 @@ WHERE
 -- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ffx_signal_key AS t
 USING (
@@ -918,7 +918,7 @@ WHERE
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 -- budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -930,7 +930,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions that the caller has locked, after all their other rows.
 --
--- Used by: engine.Retain, engine.RepairQueue, engine.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS t
 USING (

@@ -2,7 +2,7 @@
 -- ListOutboxPositions returns the last values of the sequences of the four outboxes, 0 before their first ids.
 -- readable: the role may read the sequence; otherwise last_event_id means nothing.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
@@ -27,7 +27,7 @@ LIMIT 4;
 -- name: ListOutboxesWriters :many
 -- ListOutboxesWriters is ListOutboxWriters for the four outboxes at once.
 --
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
@@ -56,7 +56,7 @@ WHERE
 -- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
 --
 -- Passages: old_event_behind, trimmed.
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- The oldest events.
@@ -154,7 +154,7 @@ SELECT
 -- TrimLeaseEvents is TrimCompletionEvents for lease events, which only their readers need.
 --
 -- Passages: trim_page, old_event_behind, trimmed.
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- The oldest events of an outbox that only its readers need.
@@ -251,7 +251,7 @@ SELECT
 -- TrimOperatorEvents is TrimCompletionEvents for operator events, which only their readers need.
 --
 -- Passages: trim_page, old_event_behind, trimmed.
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- The oldest events of an outbox that only its readers need.
@@ -348,7 +348,7 @@ SELECT
 -- TrimSignalEvents is TrimCompletionEvents for signal events, which only their readers need.
 --
 -- Passages: trim_page, old_event_behind, trimmed.
--- Used by: engine.TrimOutboxes.
+-- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
     -- The oldest events of an outbox that only its readers need.

@@ -161,7 +161,7 @@ CROSS JOIN LATERAL (
 -- ReadGroupsOf returns the groups that executions wait for, by ord (from 0), with their present counters and the
 -- number of edges that are staged and not applied yet. No row: the execution has no group.
 --
--- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CancelSiblings, engine.CreateFlow,
+-- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, upkeep.CancelSiblings, engine.CreateFlow,
 -- engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. The caller has locked the rows that it reads.
 WITH input AS (

@@ -229,7 +229,7 @@ WHERE
 -- hour ago or no longer exist. last_key is null if nothing follows.
 --
 -- Passages: swept_waits.
--- Used by: engine.SweepWaits.
+-- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

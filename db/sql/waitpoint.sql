@@ -252,7 +252,7 @@ SELECT count(*) FROM due;
 -- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
 --
 -- Passages: swept_waits.
--- Used by: engine.SweepWaits.
+-- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

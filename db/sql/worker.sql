@@ -224,7 +224,7 @@ LIMIT @page_size::integer;
 -- heartbeat that came first keeps its row: the row is judged when it is locked. The table has a row for each process,
 -- so it is read whole.
 --
--- Used by: engine.SweepWorkers.
+-- Used by: upkeep.SweepWorkers.
 -- Locks: workers skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -274,7 +274,7 @@ FROM swept AS s;
 -- name: PruneWorkerEvents :execrows
 -- PruneWorkerEvents deletes the events of workers that are older than keep_ms, the oldest first.
 --
--- Used by: engine.PruneWorkerEvents.
+-- Used by: upkeep.PruneWorkerEvents.
 -- Locks: workers skips (events FOR UPDATE, then the DELETE). Spans partitions.
 DELETE FROM ff_worker_registry_event AS v
 USING (

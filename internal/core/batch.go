@@ -55,3 +55,7 @@ func InChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 	}
 	return nil
 }
+
+// MaxSweep is the largest batch of [engine.JobRepairQueue], [engine.JobRepairGroups], [engine.JobSummariseFlows] and
+// [engine.JobSweepWaits].
+const MaxSweep = 15_000

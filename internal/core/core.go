@@ -34,6 +34,8 @@ type Config struct {
 	NoListener bool             // without a connection
 	Now        func() time.Time // nil: the database's clock
 	Log        *slog.Logger
+
+	Retention, OutboxRetention time.Duration
 }
 
 // Core runs statements and transactions on a pool, or in a caller's transaction. Values that are bound to a transaction or to
@@ -47,8 +49,12 @@ type Core struct {
 	Log        *slog.Logger
 	Now        func() time.Time // nil: the database's clock
 
+	Retention, OutboxRetention time.Duration // if nothing else says how long to keep executions and events
+
 	*Notifying
 	Keys *KeyCache
+
+	memories *memories
 }
 
 // New returns a core on a pool.
@@ -62,6 +68,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Now:        cfg.Now,
 		Notifying:  newNotifying(pool, cfg),
 		Keys:       &KeyCache{},
+		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
+		memories: &memories{},
 	}
 }
 

@@ -25,6 +25,13 @@ const (
 	RevokedByReconciler = "reconciler" // a background job
 )
 
+// Sources and reasons of cancellations of flows.
+const (
+	CancelledByFlow          = "cancel_flow"
+	CancelledByFlowRequested = "cancel_flow_header"
+	DefaultFlowCancelReason  = "flow_cancelled"
+)
+
 // Cancelling is a set of executions that end as cancelled, in lock order.
 type Cancelling struct{ Params db.EndCancelledParams }
 

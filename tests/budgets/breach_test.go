@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -31,7 +32,7 @@ func must(t *testing.T, err error) {
 
 func admit(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
-	if _, err := f.Maintenance().AdmitWaiting(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -215,7 +216,7 @@ func TestWithoutTheOptionABreachCancelsNothing(t *testing.T) {
 		}
 	}
 	f.Flush()
-	if n, err := f.Maintenance().CancelOverBudget(t.Context(), 10); n != 0 || err != nil {
+	if n, err := upkeep.Of(f.Engine).CancelOverBudget(t.Context(), 10); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	wantCancelled(t, f, b, []id.ExecutionID{x.ID})
@@ -234,7 +235,7 @@ func TestABreachInACallersTransaction(t *testing.T) {
 			x := started(t, f, b)
 			all := []id.ExecutionID{x.ID}
 			job := func() (n int) {
-				n, err := f.Maintenance().CancelOverBudget(t.Context(), 10)
+				n, err := upkeep.Of(f.Engine).CancelOverBudget(t.Context(), 10)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -255,7 +256,7 @@ func TestABreachInACallersTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-f.Maintenance().OverBudget():
+			case <-upkeep.Of(f.Engine).OverBudget():
 			default:
 				t.Error("the job was not asked for")
 			}
@@ -285,19 +286,19 @@ func TestACrashAfterABreachLosesNoCancellation(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 	wantCancelled(t, f, b, all)
-	taken, err := f.Maintenance().TakeJobs(t.Context(), engine.JobSpec{
+	taken, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), engine.JobSpec{
 		Holder: id.WorkerInstanceID(f.Name), Hold: time.Minute, Jobs: []engine.Job{engine.JobCancelOverBudget},
 	})
 	if due := taken.Jobs[engine.JobCancelOverBudget].Due; err != nil || due.IsZero() || due.After(taken.Now) {
 		t.Errorf("due %v, %v", due, err)
 	}
-	if n, err := f.Rival(t).Engine.Maintenance().CancelOverBudget(t.Context(), 10); n != 2 || err != nil {
+	if n, err := upkeep.Of(f.Rival(t).Engine).CancelOverBudget(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	wantCancelled(t, f, b, all, x.ID, y.ID)
 	report(t, f.Engine, b, "", amounts{"a": 11})
 	f.Flush()
-	if n, err := f.Maintenance().CancelOverBudget(t.Context(), 10); n != 0 || err != nil {
+	if n, err := upkeep.Of(f.Engine).CancelOverBudget(t.Context(), 10); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -314,12 +315,12 @@ func TestALockedExecutionIsCancelledLater(t *testing.T) {
 	lock := f.BeginTx(t)
 	fixture.ExecIn(t, lock, "SELECT FROM ff_exec_core WHERE partition_key = $1 AND execution_id = $2 FOR UPDATE", x.ID.Partition(), x.ID.UUID())
 	short := f.Rival(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "1" })
-	if n, err := short.Engine.Maintenance().CancelOverBudget(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(short.Engine).CancelOverBudget(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	wantCancelled(t, f, b, all, y.ID)
 	must(t, lock.Rollback(t.Context()))
-	if n, err := short.Engine.Maintenance().CancelOverBudget(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(short.Engine).CancelOverBudget(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	wantCancelled(t, f, b, all, x.ID, y.ID)
@@ -337,7 +338,7 @@ func TestAdmissionsAreForgottenAfterTheirExecutions(t *testing.T) {
 		want  int
 	}{{15*time.Second - time.Millisecond, 0, 2}, {time.Millisecond, 1, 1}, {15 * time.Second, 0, 1}, {time.Minute, 0, 1}} {
 		f.Advance(c.after)
-		if n, err := f.Maintenance().CancelOverBudget(t.Context(), 10); n != c.drops || err != nil {
+		if n, err := upkeep.Of(f.Engine).CancelOverBudget(t.Context(), 10); n != c.drops || err != nil {
 			t.Errorf("after %s: %d, %v", c.after, n, err)
 		}
 		if got := admissions(t, f); len(got) != c.want || !slices.Contains(got, fmt.Sprintf("%s false", y.ID.UUID())) {

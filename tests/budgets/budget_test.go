@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -221,7 +222,7 @@ func TestScheduledResetsKeepTheirPhase_B18_B36(t *testing.T) {
 	}
 	reset := func(want int, corrupt bool) {
 		t.Helper()
-		n, err := f.Maintenance().ResetBudgets(t.Context(), 2)
+		n, err := upkeep.Of(f.Engine).ResetBudgets(t.Context(), 2)
 		if n != want || errors.Is(err, fferr.ErrCorruption) != corrupt || (err != nil) != corrupt {
 			t.Errorf("reset %d, %v, want %d", n, err, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -289,7 +290,7 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				holders[n] = f.Start(t).Lease.Fence
 				if rapid.Bool().Draw(rt, "release") {
 					m.free()
-					if _, err := f.Maintenance().ReleaseReservations(t.Context(), 100); err != nil {
+					if _, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 100); err != nil {
 						rt.Fatal(err)
 					}
 				}
@@ -298,14 +299,14 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				f.Advance(engine.UsageKeyKept)
 				clear(m.held)
 				m.over = nil
-				if _, err := f.Maintenance().ReleaseReservations(t.Context(), 100); err != nil {
+				if _, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 100); err != nil {
 					rt.Fatal(err)
 				}
 				for n, claimed := range f.StartMany(t, 2) {
 					holders[n] = claimed.Lease.Fence
 				}
 				if rapid.Bool().Draw(rt, "prune") {
-					if _, err := f.Maintenance().PruneUsageKeys(t.Context(), 100); err != nil {
+					if _, err := upkeep.Of(f.Engine).PruneUsageKeys(t.Context(), 100); err != nil {
 						rt.Fatal(err)
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -155,7 +156,7 @@ func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	report(t, f.Engine, first, "k", amounts{"a": 100})
 	wantUsage(t, f, first, amounts{"a": 1})
 	f.Advance(time.Millisecond)
-	if n, err := f.Maintenance().PruneUsageKeys(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.Engine).PruneUsageKeys(t.Context(), 10); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	report(t, f.Engine, second, "k", amounts{"a": 100}) // still a repetition

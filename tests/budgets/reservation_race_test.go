@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -224,7 +225,7 @@ func TestReservationsOfALeaseThatIsBeingRenewedStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(1)
-	if n, err := f.Maintenance().ReleaseReservations(t.Context(), 10); n != 0 || err != nil {
+	if n, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 10); n != 0 || err != nil {
 		t.Errorf("released %d, %v", n, err)
 	}
 	fixture.Commit(t, tx)

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -190,7 +191,7 @@ func TestReservationsReturnWithTheirLease(t *testing.T) {
 		{"the process dies", func(*testing.T, *fixture.Fixture, engine.Lease) {}},
 		{"another worker takes over", func(t *testing.T, f *fixture.Fixture, _ engine.Lease) {
 			f.Advance(fixture.LeaseTTL)
-			if _, err := f.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}
 			f.ClaimN(t, 2)
@@ -208,7 +209,7 @@ func TestReservationsReturnWithTheirLease(t *testing.T) {
 				test.end(t, f, held)
 				if now := f.Time(); now.Before(fixture.Start.Add(fixture.LeaseTTL)) {
 					f.Advance(fixture.Start.Add(fixture.LeaseTTL).Sub(now) - time.Millisecond)
-					if n, err := f.Maintenance().ReleaseReservations(t.Context(), 10); n != 0 || err != nil {
+					if n, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 10); n != 0 || err != nil {
 						t.Errorf("released %d early, %v", n, err)
 					}
 					if _, err := f.RenewLease(t.Context(), next, time.Minute); err != nil {
@@ -219,7 +220,7 @@ func TestReservationsReturnWithTheirLease(t *testing.T) {
 					next = f.Start(t).Lease
 				}
 				if job {
-					if n, err := f.Maintenance().ReleaseReservations(t.Context(), 10); n != 1 || err != nil {
+					if n, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 10); n != 1 || err != nil {
 						t.Errorf("released %d, %v", n, err)
 					}
 					wantReserved(t, f, b, amounts{})
@@ -257,7 +258,7 @@ func TestReservationsOfRenewedLeasesStay(t *testing.T) {
 	due := f.Start(t).Lease
 	reserve(t, f.Engine, due.Fence, of(create(t, f, nil)), "", amounts{"a": 1})
 	f.Advance(fixture.LeaseTTL)
-	if n, err := f.Maintenance().ReleaseReservations(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("released %d, %v", n, err)
 	}
 	wantReserved(t, f, b, amounts{"a": 10})

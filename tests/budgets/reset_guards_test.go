@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -20,7 +21,7 @@ func TestABudgetIsResetOnceBesideAnOperator(t *testing.T) {
 	r := f.StoppedBefore(t, "TakeDueBudget")
 	var n int
 	done := fixture.Async(t, func(ctx context.Context) (err error) {
-		n, err = r.Maintenance().ResetBudgets(ctx, 10)
+		n, err = upkeep.Of(r.Engine).ResetBudgets(ctx, 10)
 		return err
 	})
 	r.AwaitStop(t)
@@ -46,7 +47,7 @@ func TestRoomInABudgetRingsTheGate(t *testing.T) {
 		},
 		"a scheduled reset": func(t *testing.T, f *fixture.Fixture, _ id.BudgetID, _ engine.Lease) {
 			f.Advance(time.Hour)
-			fixture.Run(t, f.Maintenance().ResetBudgets, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 1)
 		},
 		"a higher limit": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
 			must(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 11}}}))
@@ -67,12 +68,12 @@ func TestRoomInABudgetRingsTheGate(t *testing.T) {
 			x := f.Create(t, under(b))
 			admit(t, f)
 			f.WantNothingClaimable(t)
-			for len(f.Maintenance().Gated()) > 0 {
-				<-f.Maintenance().Gated()
+			for len(upkeep.Of(f.Engine).Gated()) > 0 {
+				<-upkeep.Of(f.Engine).Gated()
 			}
 			makeRoom(t, f, b, holder.Lease)
 			select {
-			case <-f.Maintenance().Gated():
+			case <-upkeep.Of(f.Engine).Gated():
 			default:
 				t.Error("did not ring")
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -34,13 +35,13 @@ func TestUnusedBudgetsAreDeleted(t *testing.T) {
 	f.Advance(59 * time.Minute)
 	spend(t, f.Engine, b, x.ID, "", amounts{"a": 2})
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().ResetBudgets, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 0)
 	wantUsage(t, f, b, amounts{"a": 2})
 	f.Advance(59*time.Minute - time.Millisecond)
-	fixture.Run(t, f.Maintenance().ResetBudgets, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 0)
 	wantUsage(t, f, b, amounts{"a": 2})
 	f.Advance(time.Millisecond)
-	fixture.Run(t, f.Maintenance().ResetBudgets, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 1)
 	wantGone(t, f, b)
 	if left := ledger(t, f, b); len(left) != 0 {
 		t.Errorf("%v are left", left)
@@ -72,7 +73,7 @@ func TestBudgetsInUseAreKept(t *testing.T) {
 		"a reservation": {func(t *testing.T, f *fixture.Fixture, b id.BudgetID) func() {
 			l := f.Start(t).Lease
 			reserve(t, f.Engine, l.Fence, of(b), "", amounts{"a": 3})
-			return func() { fixture.Run(t, f.Maintenance().ReleaseReservations, 1) }
+			return func() { fixture.Run(t, upkeep.Of(f.Engine).ReleaseReservations, 1) }
 		}},
 		"waiting work": {func(t *testing.T, f *fixture.Fixture, b id.BudgetID) func() {
 			report(t, f.Engine, b, "", amounts{"a": 10})
@@ -87,18 +88,18 @@ func TestBudgetsInUseAreKept(t *testing.T) {
 			f.Advance(30 * time.Minute)
 			end := c.use(t, f, b)
 			f.Advance(30 * time.Minute)
-			fixture.Run(t, f.Maintenance().ResetBudgets, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 0)
 			read(t, f, b)
 			if end == nil {
 				f.Advance(30 * time.Minute)
 			} else {
 				f.Advance(2 * time.Hour)
-				fixture.Run(t, f.Maintenance().ResetBudgets, 0)
+				fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 0)
 				read(t, f, b)
 				end()
 				f.Advance(time.Hour)
 			}
-			fixture.Run(t, f.Maintenance().ResetBudgets, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 1)
 			wantGone(t, f, b)
 		})
 	}
@@ -124,7 +125,7 @@ func TestUseBesideTheRetentionOfABudget(t *testing.T) {
 				l := f.Start(t).Lease
 				r := f.StoppedBefore(t, statement)
 				done := fixture.Async(t, func(ctx context.Context) int {
-					n, err := r.Maintenance().ResetBudgets(ctx, 10)
+					n, err := upkeep.Of(r.Engine).ResetBudgets(ctx, 10)
 					if err != nil {
 						t.Error(err)
 					}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -203,7 +204,7 @@ func checkCounters(t *testing.T, pool *pgxpool.Pool, eng *engine.Engine) {
 		createLimited(t, eng, limit, 1)
 	}
 	progress.Until(t, "both executions to be admitted", func() bool {
-		if _, err := eng.Maintenance().AdmitWaiting(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(eng).AdmitWaiting(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 		var admitted int

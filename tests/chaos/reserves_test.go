@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -169,7 +170,7 @@ func checkSettlements(t *testing.T, pool *pgxpool.Pool, eng *engine.Engine, user
 		if left == 0 {
 			break
 		}
-		if _, err := eng.Maintenance().ReleaseReservations(t.Context(), engine.MaxBatch); err != nil {
+		if _, err := upkeep.Of(eng).ReleaseReservations(t.Context(), engine.MaxBatch); err != nil {
 			t.Fatal(err)
 		}
 	}

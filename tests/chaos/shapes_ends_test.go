@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -83,7 +84,7 @@ func runShapes(t *testing.T, within time.Duration, shapes ...shape) {
 	checkShapes(t, pool)
 	checkFences(t, pool)
 	for {
-		n, err := eng.Maintenance().SummariseFlows(t.Context(), 1_000)
+		n, err := upkeep.Of(eng).SummariseFlows(t.Context(), 1_000)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
@@ -108,7 +109,7 @@ func (a *acknowledgements) add(line string) {
 // expire returns the executions of killed and frozen writers to their lane.
 func expire(ctx context.Context, eng *engine.Engine) {
 	for ctx.Err() == nil {
-		_, _ = eng.Maintenance().ExpireLeases(ctx, 100)
+		_, _ = upkeep.Of(eng).ExpireLeases(ctx, 100)
 		pause(ctx, 100*time.Millisecond)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -40,16 +41,16 @@ func TestExpiredGrantReturnsTheExecution_E4_I31(t *testing.T) {
 			f.SetExecution(t, x, c.state)
 			f.Advance(fixture.GrantTTL - time.Millisecond)
 			before := f.Dump(t, x)
-			fixture.Run(t, f.Maintenance().ExpireGrants, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 0)
 			f.WantUnchanged(t, x, before)
 			f.Advance(time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireGrants, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 1)
 			f.WantState(t, x, c.want)
 			if stored := f.Stored(t, x); f.CountGrants(t, x) != 0 || *stored.LastMutation != f.Time().UnixMilli() || stored.LeaseEpoch != 0 {
 				t.Errorf("stored %+v", stored)
 			}
 			f.WantEvents(t, x)
-			fixture.Run(t, f.Maintenance().ExpireGrants, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 0)
 			claimed := f.ClaimOne(t)
 			if claimed.ID != x {
 				t.Errorf("claimed %s", claimed.ID)
@@ -80,7 +81,7 @@ func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 	}
 	insert(ready, "reclaim", fixture.Start.Add(time.Hour))
 	states := [...]string{f.Stored(t, held.ID).State, f.Stored(t, granted).State, f.Stored(t, ready).State}
-	fixture.Run(t, f.Maintenance().ExpireGrants, 4)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 4)
 	if now := [...]string{f.Stored(t, held.ID).State, f.Stored(t, granted).State, f.Stored(t, ready).State}; now != states {
 		t.Errorf("states %q, were %q", now, states)
 	}
@@ -92,7 +93,7 @@ func TestExpireGrantsOfOtherExecutions_E4(t *testing.T) {
 	// A reclaim grant reserves no claim.
 	f.Exec(t, "UPDATE ff_claim_grant SET kind = 'reclaim' WHERE execution_id = $1", granted.UUID())
 	insert(granted, "claim", fixture.Start)
-	fixture.Run(t, f.Maintenance().ExpireGrants, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 1)
 	f.WantState(t, granted, fixture.StateReady)
 }
 
@@ -117,7 +118,7 @@ func TestExpireGrantsInBatches_E4(t *testing.T) {
 	fixture.LockExecution(t, tx, held)
 	acted := 0
 	for _, want := range []int{batch, n + 1 - batch, 0} {
-		got, err := f.Maintenance().ExpireGrants(t.Context(), batch)
+		got, err := upkeep.Of(f.Engine).ExpireGrants(t.Context(), batch)
 		if acted += got; got != want || err != nil {
 			t.Errorf("acted on %d, %v; want %d", got, err, want)
 		}
@@ -126,10 +127,10 @@ func TestExpireGrantsInBatches_E4(t *testing.T) {
 	fixture.Commit(t, tx)
 	tx = f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_claim_grant FOR UPDATE") // the execution goes back even so
-	fixture.Run(t, f.Maintenance().ExpireGrants, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 1)
 	f.WantState(t, held, fixture.StateReady)
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireGrants, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 1)
 	if f.CountGrants(t, held) != 0 {
 		t.Error("its grant is still there")
 	}
@@ -165,14 +166,14 @@ func TestSweepFindsExecutionsWithoutAGrant_E4(t *testing.T) {
 	f.SetExecution(t, suspended, "lifecycle_phase = 'suspended', eligibility_state = 'pending_claim'")
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, held)
-	fixture.Run(t, f.Maintenance().RepairQueue, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 2)
 	f.WantState(t, lost, fixture.StateReady)
 	f.WantState(t, expired, fixture.StateReady)
 	f.WantState(t, granted, fixture.StateGranted)
 	f.WantState(t, held, fixture.StateGranted)
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().RepairQueue, 0) // the end of the sweep
-	fixture.Run(t, f.Maintenance().RepairQueue, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 0) // the end of the sweep
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 1)
 	f.WantState(t, held, fixture.StateReady)
 	if got := len(claimAllOf(t, f)); got != 3 {
 		t.Errorf("claimed %d, want 3", got)
@@ -188,7 +189,7 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 		f.Advance(fixture.GrantTTL)
 		late := f.StoppedBefore(t, "TakeExecutions")
 		expire := fixture.Async(t, func(ctx context.Context) error {
-			n, err := late.Maintenance().ExpireGrants(ctx, 10)
+			n, err := upkeep.Of(late.Engine).ExpireGrants(ctx, 10)
 			if n != 0 && err == nil {
 				err = fmt.Errorf("acted on %d", n)
 			}
@@ -216,7 +217,7 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 		grant := f.Issue(t, x)
 		f.Advance(fixture.GrantTTL)
 		held, release := f.Holding(t, "ExpireGrants") // with the row locked
-		expire := fixture.Async(t, func(ctx context.Context) error { _, err := held.Maintenance().ExpireGrants(ctx, 10); return err })
+		expire := fixture.Async(t, func(ctx context.Context) error { _, err := upkeep.Of(held.Engine).ExpireGrants(ctx, 10); return err })
 		held.AwaitBlocked(t, f)
 		claim := fixture.Async(t, func(ctx context.Context) error {
 			_, err := early.Grants().ClaimExecution(ctx, f.Using(grant))
@@ -235,9 +236,9 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 		f.Issue(t, x)
 		f.Advance(fixture.GrantTTL)
 		late := f.StoppedBefore(t, "TakeExecutions")
-		expire := fixture.Async(t, func(ctx context.Context) int { n, _ := late.Maintenance().ExpireGrants(ctx, 10); return n })
+		expire := fixture.Async(t, func(ctx context.Context) int { n, _ := upkeep.Of(late.Engine).ExpireGrants(ctx, 10); return n })
 		late.AwaitStop(t)
-		fixture.Run(t, f.Maintenance().ExpireGrants, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 1)
 		f.Issue(t, x)
 		before := f.Dump(t, x)
 		late.Resume()
@@ -257,7 +258,7 @@ func TestSweepRacesGrants(t *testing.T) {
 	}
 	f.Exec(t, "DELETE FROM ff_claim_grant")
 	late := f.StoppedBefore(t, "TakeExecutions")
-	sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := late.Maintenance().RepairQueue(ctx, 100); return n })
+	sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := upkeep.Of(late.Engine).RepairQueue(ctx, 100); return n })
 	late.AwaitStop(t)
 	if _, err := f.Grants().IssueGrantAndClaim(t.Context(), claimed, "", fixture.LeaseTTL); err != nil {
 		t.Fatal(err)
@@ -281,7 +282,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 		epoch int64
 	}{
 		{"swept before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, _ engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 		}, nil, 3},
 		{"renewed before it", func(t *testing.T, f *fixture.Fixture, early *engine.Engine, held engine.Claimed) {
 			if _, err := early.RenewLease(t.Context(), held.Lease, time.Hour); err != nil {
@@ -294,7 +295,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 			}
 		}, fferr.ErrNotReclaimable, 0},
 		{"swept and claimed before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, _ engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.ClaimOne(t)
 		}, fferr.ErrNotReclaimable, 0},
 		{"reclaimed before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, held engine.Claimed) {
@@ -345,7 +346,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 		f.Advance(fixture.LeaseTTL)
 		grant := f.IssueReclaim(t, held.ID)
 		late := f.StoppedBefore(t, "TakeExpiredLeases")
-		sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := late.Maintenance().ExpireLeases(ctx, 10); return n })
+		sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := upkeep.Of(late.Engine).ExpireLeases(ctx, 10); return n })
 		late.AwaitStop(t)
 		claimed, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant))
 		if err != nil {

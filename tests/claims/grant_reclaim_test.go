@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -28,13 +29,13 @@ func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 		{"before it is swept", func(*testing.T, *fixture.Fixture, engine.Claimed) {}, []string{"lease acquired", "lease reclaimed"}, 1, 2, 2},
 		{
 			"swept", func(t *testing.T, f *fixture.Fixture, _ engine.Claimed) {
-				fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			},
 			[]string{"lease acquired", "lease expired", "lease reclaimed"},
 			1, 3, 3,
 		},
 		{"swept by the reference, which counts nothing", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.SetExecution(t, held.ID, "lease_reclaim_count = 0")
 		}, []string{"lease acquired", "lease expired", "lease reclaimed"}, 1, 3, 3},
 		{"revoked by the reference", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
@@ -93,7 +94,7 @@ func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 		then func(t *testing.T, f *fixture.Fixture, held engine.Claimed)
 	}{
 		{"claimed again", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.ClaimOne(t)
 		}},
 		{"leased again by the reference", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
@@ -106,11 +107,11 @@ func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 			f.SetExecution(t, held.ID, fixture.ForeignCancel)
 		}},
 		{"granted to somebody", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.Issue(t, held.ID)
 		}},
 		{"given back, not lost", func(t *testing.T, f *fixture.Fixture, held engine.Claimed) {
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			again := f.ClaimOne(t)
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{again.Lease}); err != nil {
 				t.Fatal(err)
@@ -172,7 +173,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 			x := f.NodeID(flow, "a")
 			f.Advance(fixture.LeaseTTL)
 			if c.swept {
-				fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			}
 			grant := f.IssueReclaim(t, x)
 			f.Exec(t, fixture.UpdateExecution("lease_reclaim_count = $3, policy = $4"), x.Partition(), x.UUID(), c.count, c.policy)

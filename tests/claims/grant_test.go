@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -232,7 +233,7 @@ func TestInterruptedAttemptContinuesByGrant_E51_E48(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	f.SetAttempt(t, held.ID, 0, "terminal_at_ms = 1") // as the reference leaves it
 	using := f.Using(f.Issue(t, held.ID))
 	f.WantState(t, held.ID, "runnable unowned pending_claim waiting attempt_interrupted waiting_for_worker")
@@ -343,7 +344,7 @@ func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 	_, err := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(grant))
 	wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	f.Advance(-time.Millisecond)
-	fixture.Run(t, f.Maintenance().ExpireGrants, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 0)
 	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
 		t.Error(err)
 	}
@@ -610,7 +611,7 @@ func TestGrantsInATransaction(t *testing.T) {
 		{"resume", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
 			held := f.Start(t)
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			grant := f.Issue(t, held.ID)
 			return held.ID, func(ctx context.Context, g engine.Grants) error {
 				_, err := g.ClaimFromResumeGrant(ctx, f.Resuming(grant))
@@ -641,7 +642,7 @@ func TestGrantsInATransaction(t *testing.T) {
 			inside := func(tx pgx.Tx) *engine.Engine { return f.WithTx(tx) }
 			do := func(tx pgx.Tx) error {
 				if o.name == "expire" {
-					_, err := inside(tx).Maintenance().ExpireGrants(t.Context(), 10)
+					_, err := upkeep.Of(inside(tx)).ExpireGrants(t.Context(), 10)
 					return err
 				}
 				return call(t.Context(), inside(tx).Grants())

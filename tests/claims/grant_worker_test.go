@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -323,7 +324,7 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 			return err
 		}},
 		{"execution id", func() error { return f.Grants().VerifyGrant(t.Context(), engine.ClaimGrant{}) }},
-		{"batch", func() error { _, err := f.Maintenance().ExpireGrants(t.Context(), 0); return err }},
+		{"batch", func() error { _, err := upkeep.Of(f.Engine).ExpireGrants(t.Context(), 0); return err }},
 	} {
 		if err := c.call(); err == nil {
 			t.Errorf("%s: accepted", c.field)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -67,7 +68,7 @@ func TestLanesCountHeldWork(t *testing.T) {
 		f.Create(t, func(spec *engine.ExecutionSpec) { spec.Sequence = engine.Sequence{Key: "account 1"} })
 	}
 	f.Draw(t, nil, "a>b", "a>c", "b>d", "c>d")
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	f.ClaimAll(t)
 	want.Dependent.N, want.Active.N = 5, 2
 	wantLane(t, f.Fixture, want)

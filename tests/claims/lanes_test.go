@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -60,7 +61,7 @@ func TestLanesDepth(t *testing.T) {
 		}
 		_ = class
 	}
-	fixture.Run(t, f.Maintenance().ExpireLeases, 3)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 3)
 	claimed, err := f.Claim(ctx, f.Worker(), 10)
 	if err != nil || len(claimed) != 3 {
 		t.Fatal(len(claimed), err)

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -57,7 +58,7 @@ func TestAttemptsListLostLeases(t *testing.T) {
 	c := claimAs(t, f, "frozen")
 	want("claimed", 0, "frozen", nil)
 	f.Advance(fixture.LeaseTTL + time.Second)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	lose(c, "frozen", state.LeaseEventExpired)
 	want("run out", 0, "", lost)
 
@@ -91,7 +92,7 @@ func TestAttemptsListTheNewestLostLeases(t *testing.T) {
 	for n := range 35 {
 		claimAs(t, f, fmt.Sprint("worker-", n))
 		f.Advance(fixture.LeaseTTL + time.Second)
-		fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	}
 	lost := attemptsOf(t, f, x)[0].Lost
 	if len(lost) != 32 || lost[0].Instance != "worker-3" || lost[31].Instance != "worker-34" {

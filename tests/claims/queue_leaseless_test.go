@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -24,8 +25,8 @@ func TestLeaselessExecutionIsReturned(t *testing.T) {
 			f.SetExecution(t, c.ID, fmt.Sprintf(given, ownership))
 			f.SetAttempt(t, c.ID, 0, "lease_expires_at_ms = NULL, outcome = 'lease_expired_reclaimable'")
 			f.Advance(time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 			if repaired := f.Repair(t, 2); repaired != 1 {
 				t.Errorf("repaired %d", repaired)
 			}
@@ -166,7 +167,7 @@ func TestLeaselessSweepDecidesUnderLocks(t *testing.T) {
 			f.SetAttempt(t, x, 0, "lease_expires_at_ms = NULL")
 			held, release := f.Holding(t, "ScanRepairs")
 			wait := fixture.Async(t, func(ctx context.Context) error {
-				n, err := held.Maintenance().RepairQueue(ctx, 10)
+				n, err := upkeep.Of(held.Engine).RepairQueue(ctx, 10)
 				if n != 0 {
 					err = errors.Join(err, fmt.Errorf("repaired %d", n))
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -34,7 +35,7 @@ var readied = map[string]struct {
 		func(t *testing.T, f *fixture.Fixture) id.ExecutionID { return f.Start(t).ID },
 		func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ id.ExecutionID) {
 			f.Advance(fixture.LeaseTTL)
-			if n, err := f.WithTx(tx).Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+			if n, err := upkeep.Of(f.WithTx(tx)).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
 		},
@@ -232,7 +233,7 @@ func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 	} {
 		sweep := func(t *testing.T, e *engine.Engine) (repaired int) {
 			for range 2 {
-				n, err := e.Maintenance().RepairQueue(t.Context(), 10)
+				n, err := upkeep.Of(e).RepairQueue(t.Context(), 10)
 				if err != nil {
 					t.Fatal(err)
 				}

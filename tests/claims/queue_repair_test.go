@@ -8,6 +8,8 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -105,14 +107,14 @@ func TestRepairQueueWakesForTheWorkItFound(t *testing.T) {
 	x := f.Create(t)
 	e := f.Rival(t).ListenTo(t, f.Lane)
 	f.Unseen(t, x, "DELETE FROM ffx_ready")
-	fixture.Run(t, f.Maintenance().RepairQueue, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 1)
 	e.Want(t, f.Lane)
 }
 
 func TestRepairQueueRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
-	for _, n := range []int{-1, 0, engine.MaxSweep + 1} {
-		repaired, err := f.Maintenance().RepairQueue(t.Context(), n)
+	for _, n := range []int{-1, 0, core.MaxSweep + 1} {
+		repaired, err := upkeep.Of(f.Engine).RepairQueue(t.Context(), n)
 		fixture.WantInputError(t, err, "batch")
 		if repaired != 0 {
 			t.Errorf("%d: repaired %d", n, repaired)
@@ -142,7 +144,7 @@ func TestRepairQueueContinuesWhereItStopped(t *testing.T) {
 	}
 	step := func(e *engine.Engine, want int) {
 		t.Helper()
-		if n, err := e.Maintenance().RepairQueue(t.Context(), 1); err != nil || n != want {
+		if n, err := upkeep.Of(e).RepairQueue(t.Context(), 1); err != nil || n != want {
 			t.Fatalf("repaired %d, %v; want %d", n, err, want)
 		}
 	}
@@ -152,7 +154,7 @@ func TestRepairQueueContinuesWhereItStopped(t *testing.T) {
 	f.End(t, tx, false)
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.Maintenance().RepairQueue(stopped, 1); err == nil {
+	if _, err := upkeep.Of(f.Engine).RepairQueue(stopped, 1); err == nil {
 		t.Error("repaired without a context")
 	}
 	if got := queued(); !slices.Equal(got, executions[1:]) {

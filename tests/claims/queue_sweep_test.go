@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -124,7 +125,7 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 					last_heartbeat_ms, liveness_ttl_ms, registered_at_ms) VALUES (1, 'n', 'i', 'w', $1, 'gpu', $2, 1000, 0)
 					ON CONFLICT (partition_key, namespace, worker_instance_id) DO UPDATE SET lanes = excluded.lanes, last_heartbeat_ms = excluded.last_heartbeat_ms`,
 					lanes[:1], f.Time().UnixMilli())
-				_, err := f.Maintenance().UnblockRoutes(t.Context(), 2)
+				_, err := upkeep.Of(f.Engine).UnblockRoutes(t.Context(), 2)
 				check(err)
 			},
 			"release": func() { _, err := f.ReleaseLeases(t.Context(), take()); check(err) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -18,7 +19,7 @@ import (
 // background runs the jobs that change executions until nothing is due.
 func background(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
-	for _, j := range []fixture.Job{f.Maintenance().PromoteDelayed, f.Maintenance().ExpireAttempts, f.Maintenance().ExpireDeadlines, f.Maintenance().ExpireLeases} {
+	for _, j := range []fixture.Job{upkeep.Of(f.Engine).PromoteDelayed, upkeep.Of(f.Engine).ExpireAttempts, upkeep.Of(f.Engine).ExpireDeadlines, upkeep.Of(f.Engine).ExpireLeases} {
 		for n := 1; n > 0; {
 			var err error
 			if n, err = j(t.Context(), 100); err != nil {
@@ -218,7 +219,7 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 			f.Block(t, f.NodeID(flow, "b"), state.PausedByOperator, "")
 			f.Succeed(t, flow, "a")
 			f.Advance(time.Second)
-			if n, err := f.Maintenance().CancelSiblings(t.Context(), 10); err != nil || n != 1 {
+			if n, err := upkeep.Of(f.Engine).CancelSiblings(t.Context(), 10); err != nil || n != 1 {
 				t.Fatalf("%d, %v", n, err)
 			}
 		}, 1},

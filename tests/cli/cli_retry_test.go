@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -104,7 +105,7 @@ func testCLIFlowRetry(t *testing.T, ff cli) {
 	}
 	member("report", state.PublicSkipped)
 	// It has one state, whichever command shows it.
-	if _, err := eng.Maintenance().SummariseFlows(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(eng).SummariseFlows(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	summed := ff.run(t, databaseURL, "flow", "list", "--json").object(t)["flows"].([]any)[0].(map[string]any)["state"]

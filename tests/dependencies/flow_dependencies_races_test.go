@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -287,7 +288,7 @@ func TestResolveConcurrentFailureAndDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		returned, wait := fixture.Watched(t, func(ctx context.Context) error {
-			n, err := r.Rivals.Maintenance().ExpireDeadlines(ctx, 10)
+			n, err := upkeep.Of(r.Rivals.Engine).ExpireDeadlines(ctx, 10)
 			if err == nil && n != 0 {
 				err = fmt.Errorf("%d expired", n)
 			}
@@ -305,7 +306,7 @@ func TestResolveConcurrentFailureAndDeadline(t *testing.T) {
 	t.Run("deadline_first", func(t *testing.T) {
 		r, flow, l := newRace(t)
 		tx := r.BeginTx(t)
-		if n, err := r.WithTx(tx).Maintenance().ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
+		if n, err := upkeep.Of(r.WithTx(tx)).ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("%d expired, error %v", n, err)
 		}
 		wait := fixture.Async(t, func(ctx context.Context) error { return r.Failed(ctx, l) })
@@ -327,7 +328,10 @@ func TestResolveConcurrentFailureAndDeadline(t *testing.T) {
 		fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", flow)
 		waitFail := fixture.Async(t, func(ctx context.Context) error { return r.Failed(ctx, l) })
 		r.Rivals.AwaitBlocked(t, r.Fixture)
-		returned, waitExpire := fixture.Watched(t, func(ctx context.Context) error { _, err := other.Maintenance().ExpireDeadlines(ctx, 10); return err })
+		returned, waitExpire := fixture.Watched(t, func(ctx context.Context) error {
+			_, err := upkeep.Of(other.Engine).ExpireDeadlines(ctx, 10)
+			return err
+		})
 		other.AwaitBlockedOr(t, r.Fixture, returned)
 		fixture.Commit(t, tx)
 		if err := errors.Join(waitFail(), waitExpire()); err != nil {

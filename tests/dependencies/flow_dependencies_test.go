@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -366,7 +367,7 @@ func TestReleaseOfADelayedNodeEndsInAClaim(t *testing.T) {
 	f.Succeed(t, flow, "a")
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateDelayed)
 	f.Advance(time.Minute)
-	if n, err := f.Maintenance().PromoteDelayed(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 10); n != 1 || err != nil {
 		t.Fatalf("promoted %d, error %v", n, err)
 	}
 	f.Succeed(t, flow, "b")
@@ -726,7 +727,7 @@ func TestResolveEndingsByJobs(t *testing.T) {
 		outcome string
 	}{
 		{"deadline", engine.ExecutionSpec{Kind: "test", Deadline: fixture.Start.Add(time.Minute)}, func(f *fixture.Flows, t *testing.T, _ id.FlowID) (int, error) {
-			return f.Maintenance().ExpireDeadlines(t.Context(), 10)
+			return upkeep.Of(f.Engine).ExpireDeadlines(t.Context(), 10)
 		}, "expired"},
 		{
 			"attempt_timeout",
@@ -734,14 +735,14 @@ func TestResolveEndingsByJobs(t *testing.T) {
 				AttemptTimeout: time.Second, Retry: &policy.Retry{MaxRetries: policy.NoRetries},
 			}},
 			func(f *fixture.Flows, t *testing.T, _ id.FlowID) (int, error) {
-				return f.Maintenance().ExpireAttempts(t.Context(), 10)
+				return upkeep.Of(f.Engine).ExpireAttempts(t.Context(), 10)
 			}, "expired",
 		},
 		{
 			"lease_lost_too_often",
 			engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
 			func(f *fixture.Flows, t *testing.T, _ id.FlowID) (int, error) {
-				return f.Maintenance().ExpireLeases(t.Context(), 10)
+				return upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10)
 			}, "failed",
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -48,13 +49,13 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 				f.SetExecution(t, a, test.change)
 			}
 			f.ForeignEvent(t, a, &flow, test.outcome)
-			fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 			f.WantState(t, f.NodeID(flow, "b"), test.want)
 			f.WantGroup(t, flow, "b", test.counted)
 			if events := f.CompletionEvents(t, flow); events[0] != "a "+test.outcome {
 				t.Errorf("events %q", events)
 			}
-			fixture.Run(t, f.Maintenance().DispatchCompletions, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 0)
 		})
 	}
 	t.Run("standalone", func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 		for range 3 {
 			f.ForeignEvent(t, f.Create(t), nil, "success")
 		}
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 3)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 3)
 	})
 	t.Run("upstream_gone", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -70,7 +71,7 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 		a := f.NodeID(flow, "a")
 		f.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", a.UUID())
 		f.ForeignEvent(t, a, &flow, "failed")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantState(t, f.NodeID(flow, "b"), fixture.StateSkipped)
 	})
 	t.Run("several_of_a_flow", func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 			f.SetExecution(t, f.NodeID(flow, key), fixture.EndedElsewhere)
 			f.ForeignEvent(t, f.NodeID(flow, key), &flow, outcome)
 		}
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 3)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 3)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Fail: 1, KTarget: 2})
 		f.WantMembers(t, flow, map[string]string{
 			strings.Replace(fixture.StateCompleted, " -", " waiting_for_worker", 1): "a b e", fixture.StateSkipped: "c d", fixture.StateReady: "f",
@@ -95,10 +96,10 @@ func TestDispatchEventsOfAnotherEngine(t *testing.T) {
 		}
 		tx := r.BeginTx(t)
 		fixture.LockExecution(t, tx, r.NodeID(flow, "a"))
-		fixture.Run(t, r.Rivals.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(r.Rivals.Engine).DispatchCompletions, 1)
 		r.WantState(t, r.NodeID(flow, "d"), fixture.StateReady)
 		fixture.Commit(t, tx)
-		fixture.Run(t, r.Rivals.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(r.Rivals.Engine).DispatchCompletions, 1)
 		r.WantState(t, r.NodeID(flow, "b"), fixture.StateReady)
 	})
 }
@@ -114,7 +115,7 @@ func TestEventsOfOneMillisecondAreDistinct_F46(t *testing.T) {
 		f.SetExecution(t, a, fixture.EndedElsewhere)
 		f.ForeignEvent(t, a, &flow, "resumable")
 		f.ForeignEvent(t, a, &flow, "success")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 2)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 2)
 		f.WantState(t, f.NodeID(flow, "b"), fixture.StateReady)
 		f.WantGroup(t, flow, "b", fixture.StoredGroup{Success: 1, KTarget: 1})
 		f.WantCompletionEvents(t, flow, "a resumable", "a success")
@@ -131,7 +132,7 @@ func TestEventsOfOneMillisecondAreDistinct_F46(t *testing.T) {
 			f.Exec(t, `INSERT INTO ff_completion_event (partition_key, event_id, execution_id, flow_id, outcome, occurred_at_ms)
 				OVERRIDING SYSTEM VALUE VALUES ($1, 4711, $2, $3, $4, 1)`, a.Partition(), a.UUID(), flows[i], outcome)
 		}
-		if n, err := f.Maintenance().DispatchCompletions(t.Context(), 10); err != nil || n != 2 {
+		if n, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 10); err != nil || n != 2 {
 			t.Errorf("dispatched %d, %v", n, err)
 		}
 		f.WantState(t, f.NodeID(flows[0], "b"), fixture.StateReady)
@@ -149,7 +150,7 @@ func TestDispatchedSuccessesShareTheFlow(t *testing.T) {
 	r.ForeignEvent(t, r.NodeID(flow, "a"), &flow, "success")
 	tx := r.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", flow)
-	fixture.Run(t, r.Rivals.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(r.Rivals.Engine).DispatchCompletions, 1)
 	r.WantState(t, r.NodeID(flow, "b"), fixture.StateReady)
 }
 
@@ -164,15 +165,15 @@ func TestDispatchKeepsAFailingEvent(t *testing.T) {
 	}
 	f.Exec(t, "UPDATE ff_completion_event SET flow_id = $1 WHERE execution_id = $2", other, f.NodeID(other, "a").UUID())
 	f.Exec(t, fmt.Sprintf("ALTER TABLE ff_exec_core ADD CONSTRAINT fault CHECK (execution_id <> '%s' OR eligibility_state <> 'eligible_now')", f.NodeID(flow, "b").UUID()))
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 2)
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateHeld)
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReady)
 	f.WantState(t, f.NodeID(other, "b"), fixture.StateReady)
-	if _, err := f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions(t.Context(), 10); !errors.Is(err, fferr.ErrTransport) {
+	if _, err := upkeep.Of(f.EngineOn(t, f.Pool, engine.Config{})).DispatchCompletions(t.Context(), 10); !errors.Is(err, fferr.ErrTransport) {
 		t.Errorf("error %v, want %v: nothing else was to be done", err, fferr.ErrTransport)
 	}
 	f.Exec(t, "ALTER TABLE ff_exec_core DROP CONSTRAINT fault")
-	fixture.Run(t, f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.EngineOn(t, f.Pool, engine.Config{})).DispatchCompletions, 1)
 	f.WantState(t, f.NodeID(flow, "b"), fixture.StateReady)
 }
 
@@ -199,7 +200,7 @@ func TestDispatchSkipsLockedRows(t *testing.T) {
 		dispatch := func(t *testing.T, eng *engine.Engine) {
 			t.Helper()
 			for {
-				n, err := eng.Maintenance().DispatchCompletions(t.Context(), batch)
+				n, err := upkeep.Of(eng).DispatchCompletions(t.Context(), batch)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -273,7 +274,7 @@ func TestDispatchWaitsBrieflyForABusyFlow(t *testing.T) {
 	tx := r.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock_shared(ffx_flow_key($1))", flow)
 	sent := r.Log.During(func() {
-		if n, err := r.Rivals.Maintenance().DispatchCompletions(t.Context(), 10); n != 0 || err != nil {
+		if n, err := upkeep.Of(r.Rivals.Engine).DispatchCompletions(t.Context(), 10); n != 0 || err != nil {
 			t.Errorf("dispatched %d, error %v", n, err)
 		}
 	})
@@ -283,7 +284,7 @@ func TestDispatchWaitsBrieflyForABusyFlow(t *testing.T) {
 	// Later transactions queue behind it, so that it has its turn when earlier ones have ended.
 	wait := fixture.Async(t, func(ctx context.Context) error {
 		for {
-			if n, err := r.Rivals.Maintenance().DispatchCompletions(ctx, 10); n > 0 || err != nil {
+			if n, err := upkeep.Of(r.Rivals.Engine).DispatchCompletions(ctx, 10); n > 0 || err != nil {
 				return err
 			}
 		}

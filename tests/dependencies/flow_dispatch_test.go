@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -202,9 +203,9 @@ func TestDispatchLeavesALevelUndispatched(t *testing.T) {
 	}
 	f.Fail(t, flow, "0")
 	left(levelsAtOnce)
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 2) // one event for each transaction
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 2) // one event for each transaction
 	left(n - 1)
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 0)
 }
 
 // A process that ends executions and never dispatches loses nothing: another one finds it when it looks.
@@ -215,7 +216,7 @@ func TestDispatchOfAnotherProcessesEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-r.Maintenance().Undispatched():
+	case <-upkeep.Of(r.Engine).Undispatched():
 		t.Error("this engine left nothing")
 	default:
 	}
@@ -243,7 +244,7 @@ func TestDispatcherKilledBetweenLevels(t *testing.T) {
 				CREATE TRIGGER stop BEFORE UPDATE ON ff_exec_core FOR EACH ROW
 				WHEN (NEW.execution_id = '%s' AND NEW.public_state = 'skipped') EXECUTE FUNCTION stop()`, r.NodeID(flow, fmt.Sprint(at)).UUID()))
 			wait := fixture.Async(t, func(ctx context.Context) error {
-				_, err := r.Rivals.Maintenance().DispatchCompletions(ctx, 10)
+				_, err := upkeep.Of(r.Rivals.Engine).DispatchCompletions(ctx, 10)
 				return err
 			})
 			fixture.Await(t, "the dispatcher to be stopped", func() bool {
@@ -264,7 +265,7 @@ func TestDispatcherKilledBetweenLevels(t *testing.T) {
 				t.Errorf("%d are skipped, want the %d of whole transactions", n, before)
 			}
 			r.Exec(t, "DROP TRIGGER stop ON ff_exec_core")
-			if _, err := r.Maintenance().DispatchCompletions(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(r.Engine).DispatchCompletions(t.Context(), 10); err != nil {
 				t.Error(err)
 			}
 			r.WantMoves(t, flow, "terminal", links(1, 199)...)
@@ -283,7 +284,7 @@ func TestConcurrentDispatchersDoTheWorkOnce(t *testing.T) {
 		r.Fail(t, flow, "0")
 	}
 	dispatch := func(ctx context.Context) error {
-		_, err := r.Rivals.Maintenance().DispatchCompletions(ctx, 1)
+		_, err := upkeep.Of(r.Rivals.Engine).DispatchCompletions(ctx, 1)
 		return err
 	}
 	for countUndispatched(t, r.Flows) > 0 {
@@ -305,7 +306,7 @@ func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	told := func() bool {
 		select {
-		case <-f.Maintenance().Undispatched():
+		case <-upkeep.Of(f.Engine).Undispatched():
 			return true
 		default:
 			return false
@@ -331,7 +332,7 @@ func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	if !told() {
 		t.Error("not told")
 	}
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	if told() {
 		t.Error("told although the end is reached")
 	}
@@ -346,7 +347,7 @@ func TestDispatchInATransaction(t *testing.T) {
 			flow := f.NewFlowOf(t, chain(200))
 			f.Fail(t, flow, "0")
 			tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
-			fixture.Run(t, f.WithTx(tx).Maintenance().DispatchCompletions, 3)
+			fixture.Run(t, upkeep.Of(f.WithTx(tx)).DispatchCompletions, 3)
 			if n := countSkipped(t, f, flow); n != levelsAtOnce {
 				t.Errorf("%d skipped before the commit", n)
 			}
@@ -354,7 +355,7 @@ func TestDispatchInATransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			tx = fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
-			fixture.Run(t, f.WithTx(tx).Maintenance().DispatchCompletions, 3)
+			fixture.Run(t, upkeep.Of(f.WithTx(tx)).DispatchCompletions, 3)
 			fixture.Commit(t, tx)
 			wantOneEventEach(t, f, flow)
 		})
@@ -364,7 +365,7 @@ func TestDispatchInATransaction(t *testing.T) {
 func TestDispatchRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
-		if _, err := f.Maintenance().DispatchCompletions(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}

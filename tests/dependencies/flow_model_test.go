@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -332,17 +333,17 @@ var flowActs = map[string]act{
 	},
 	"time": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {
 		l.Advance(time.Duration(1+c("seconds", 5)) * time.Second)
-		_, deadlines := e.Maintenance().ExpireDeadlines(ctx, 100)
-		_, leases := e.Maintenance().ExpireLeases(ctx, 100)
-		_, delays := e.Maintenance().PromoteDelayed(ctx, 100)
+		_, deadlines := upkeep.Of(e).ExpireDeadlines(ctx, 100)
+		_, leases := upkeep.Of(e).ExpireLeases(ctx, 100)
+		_, delays := upkeep.Of(e).PromoteDelayed(ctx, 100)
 		return nil, errors.Join(deadlines, leases, delays)
 	},
 	"dispatch": func(ctx context.Context, _ *flowLife, e *engine.Engine, c dice) (func(), error) {
-		_, err := e.Maintenance().DispatchCompletions(ctx, 1+c("batch", 20))
+		_, err := upkeep.Of(e).DispatchCompletions(ctx, 1+c("batch", 20))
 		return nil, err
 	},
 	"cancel siblings": func(ctx context.Context, _ *flowLife, e *engine.Engine, c dice) (func(), error) {
-		_, err := e.Maintenance().CancelSiblings(ctx, 1+c("batch", 20))
+		_, err := upkeep.Of(e).CancelSiblings(ctx, 1+c("batch", 20))
 		return nil, err
 	},
 	"cancel the flow": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {
@@ -357,7 +358,7 @@ var flowActs = map[string]act{
 			})
 			return nil, err
 		}
-		_, err := e.Maintenance().CancelFlows(ctx, 10)
+		_, err := upkeep.Of(e).CancelFlows(ctx, 10)
 		return nil, err
 	},
 }
@@ -430,8 +431,8 @@ func unless(these func(error) bool, err error) error {
 func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 	t.Helper()
 	jobs := map[string]fixture.Job{
-		"dispatch": l.Maintenance().DispatchCompletions, "siblings": l.Maintenance().CancelSiblings, "flows": l.Maintenance().CancelFlows,
-		"leases": l.Maintenance().ExpireLeases, "deadlines": l.Maintenance().ExpireDeadlines, "delays": l.Maintenance().PromoteDelayed,
+		"dispatch": upkeep.Of(l.Engine).DispatchCompletions, "siblings": upkeep.Of(l.Engine).CancelSiblings, "flows": upkeep.Of(l.Engine).CancelFlows,
+		"leases": upkeep.Of(l.Engine).ExpireLeases, "deadlines": upkeep.Of(l.Engine).ExpireDeadlines, "delays": upkeep.Of(l.Engine).PromoteDelayed,
 	}
 	l.Advance(2 * fixture.LeaseTTL)
 	for _, edge := range l.staged {
@@ -477,7 +478,7 @@ func (l *flowLife) outlive(t *testing.T, r fixture.Reporter, c dice) {
 	wantSound(t, l.Flows, r, l.flow, l.waits).wantEnded(r, l.Flows, l.waits)
 	wantHistory(t, l.Flows, r, l.flow, l.waits)
 	l.Advance(time.Minute)
-	if n, err := l.Maintenance().RepairGroups(t.Context(), 1000); err != nil || n > 0 {
+	if n, err := upkeep.Of(l.Engine).RepairGroups(t.Context(), 1000); err != nil || n > 0 {
 		r.Errorf("%d groups are repaired, %v", n, err)
 	}
 	if broken, err := fixture.BrokenInvariants(t.Context(), l.Url, nil); err != nil || len(broken) > 0 {

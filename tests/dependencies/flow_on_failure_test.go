@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -84,7 +85,7 @@ func TestOnFailureIsSkipped(t *testing.T) {
 			f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 2, Running: 1}))
 			f.WantCompletionEvents(t, flow, "a success", "b success", "c success left")
 			select {
-			case <-f.Maintenance().Undispatched():
+			case <-upkeep.Of(f.Engine).Undispatched():
 				if name == "in_a_transaction" {
 					t.Error("told before the caller's commit")
 				}
@@ -93,7 +94,7 @@ func TestOnFailureIsSkipped(t *testing.T) {
 					t.Error("nobody is told")
 				}
 			}
-			fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 			f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b c", fixture.StateSkipped: "oops told", fixture.StateReady: "tidy"})
 			f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 3}))
 			f.WantGroup(t, flow, "tidy", waitingFor(fixture.StoredGroup{Success: 1, Skip: 1}))
@@ -114,7 +115,7 @@ func TestOnFailureLeavesTheRestAlone(t *testing.T) {
 	if want := []string{"a success left", "x success"}; !slices.Equal(events, want) {
 		t.Errorf("completion events %q, want %q", events, want)
 	}
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a x", fixture.StateSkipped: "oops", fixture.StateReady: "next last y"})
 }
 
@@ -131,9 +132,9 @@ func TestOnFailureIsSkippedWithItsDependents(t *testing.T) {
 	if err := f.WithTx(tx).CompleteExecution(t.Context(), f.Lease(t, flow, "other"), nil); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 0) // the flow is held, shared
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 0) // the flow is held, shared
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 3)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 3)
 	if n := countSkipped(t, f, flow); n != 2*levelsAtOnce+9 {
 		t.Errorf("%d are skipped", n)
 	}
@@ -182,7 +183,7 @@ func TestOnFailureWaitsForStagedEdges(t *testing.T) {
 	f.StageOnly(t, flow, "c", "tidy")
 	f.Fail(t, flow, "a")
 	f.Succeed(t, flow, "b")
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 0)
 	f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateCompleted: "b", fixture.StateRunning: "c", fixture.StateHeld: "oops tidy"})
 	f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 1, Fail: 1}))
 
@@ -190,7 +191,7 @@ func TestOnFailureWaitsForStagedEdges(t *testing.T) {
 	f.ClaimAll(t)
 	f.StageOnly(t, other, "c", "oops")
 	f.Succeed(t, other, "a")
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1) // which nothing depends on yet
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1) // which nothing depends on yet
 	f.WantMembers(t, other, map[string]string{fixture.StateCompleted: "a", fixture.StateRunning: "c", fixture.StateHeld: "oops"})
 	f.WantGroup(t, other, "oops", waitingFor(fixture.StoredGroup{Success: 1}))
 }
@@ -203,13 +204,13 @@ func TestOnFailureAfterAReplay(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
 		flow := f.Draw(t, fixture.When{"oops": policy.OnFailure()}, "a>oops", "b>oops")
 		f.Succeed(t, flow, "a", "b")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 2)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 2)
 		f.WantState(t, f.NodeID(flow, "oops"), fixture.StateSkipped)
 		f.Replay(t, f.NodeID(flow, "oops"))
 		f.WantState(t, f.NodeID(flow, "oops"), fixture.StateReplayedHeld)
 		f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 2}))
 		f.Advance(time.Minute)
-		fixture.Run(t, f.Maintenance().RepairGroups, 0) // all is counted that was
+		fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0) // all is counted that was
 		f.WantState(t, f.NodeID(flow, "oops"), fixture.StateReplayedHeld)
 		delete(f.Leases, f.NodeID(flow, "a"))
 		f.Replay(t, f.NodeID(flow, "a"))
@@ -228,7 +229,7 @@ func TestOnFailureAfterAReplay(t *testing.T) {
 		f.WantState(t, f.NodeID(flow, "oops"), fixture.StateHeld)
 		f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 1, Running: 1}))
 		f.Succeed(t, flow, "b")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b", fixture.StateSkipped: "oops"})
 	})
 }
@@ -289,7 +290,7 @@ func TestWaitForChildrenFollowsTheGroup_F33(t *testing.T) {
 // settleAll does the work left to the dispatcher.
 func settleAll(t *testing.T, f *fixture.Flows) {
 	t.Helper()
-	if _, err := f.Maintenance().DispatchCompletions(t.Context(), 1000); err != nil {
+	if _, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -40,7 +41,7 @@ func TestPassedOverMembersInEveryPhase(t *testing.T) {
 					}
 					f.SetExecution(t, f.NodeID(flow, key), fixture.EndedElsewhere)
 					f.ForeignEvent(t, f.NodeID(flow, key), &flow, outcome)
-					fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+					fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 				}
 				end("a", "failed", f.Fail)
 				end("b", "failed", f.Fail)
@@ -151,14 +152,14 @@ func TestPassedOverEdgesAreLeftToTheDispatcher(t *testing.T) {
 				}
 				left(end.event + " left")
 				// The dispatcher meets the same, and leaves it as it is.
-				fixture.Run(t, f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions, 0)
+				fixture.Run(t, upkeep.Of(f.EngineOn(t, f.Pool, engine.Config{})).DispatchCompletions, 0)
 				left(end.event + " left")
 				b.mend(f, t, flow)
-				fixture.Run(t, f.EngineOn(t, f.Pool, engine.Config{}).Maintenance().DispatchCompletions, 1)
+				fixture.Run(t, upkeep.Of(f.EngineOn(t, f.Pool, engine.Config{})).DispatchCompletions, 1)
 				f.WantState(t, d, end.moved)
 				f.WantGroup(t, flow, "d", end.others)
 				wantOneEventOf(t, f, flow, "a")
-				fixture.Run(t, f.Maintenance().DispatchCompletions, 0)
+				fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 0)
 			})
 		}
 	}
@@ -181,7 +182,7 @@ func TestPassedOverEdgesOnADeeperLevel(t *testing.T) {
 	f.Fail(t, flow, "a")
 	f.WantCompletionEvents(t, flow, "a failed", "b skipped left", "d skipped")
 	f.SetExecution(t, f.NodeID(flow, "c"), "lifecycle_phase = 'submitted'")
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateSkipped: "b c d e"})
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Skip: 1, KTarget: 1})
 }
@@ -195,7 +196,7 @@ func TestPassedOverGroupListsNoSiblings(t *testing.T) {
 	f.Succeed(t, flow, "a")
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Running: 2, KTarget: 1})
 	f.SetExecution(t, f.NodeID(flow, "d"), "lifecycle_phase = 'runnable'")
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true, Siblings: "b", Enqueued: true})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -296,7 +297,7 @@ func again[T any](t *testing.T, items []T, outcomes []error, err error) (busy []
 // settle does the work left to background jobs.
 func (p *policyTable) settle(t *testing.T) {
 	t.Helper()
-	for _, job := range []fixture.Job{p.Maintenance().DispatchCompletions, p.Maintenance().CancelSiblings} {
+	for _, job := range []fixture.Job{upkeep.Of(p.Engine).DispatchCompletions, upkeep.Of(p.Engine).CancelSiblings} {
 		for {
 			n, err := job(t.Context(), 1000)
 			if err != nil {
@@ -405,7 +406,7 @@ func TestPoliciesMatchTheirTruthTableConcurrently(t *testing.T) {
 		running.Go(func() {
 			for batch := range slices.Chunk(mine, 1+rand.IntN(20)) {
 				p.end(t, p.Rivals.Engine, batch)
-				if _, err := p.Rivals.Maintenance().DispatchCompletions(t.Context(), 100); err != nil {
+				if _, err := upkeep.Of(p.Rivals.Engine).DispatchCompletions(t.Context(), 100); err != nil {
 					t.Error(err)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -20,12 +21,12 @@ func TestRepairGroupsContinuesBehindALargeHeldGroup(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", large)
 	for call, want := range []int{0, 1} {
-		if n, err := f.Maintenance().RepairGroups(t.Context(), 100); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).RepairGroups(t.Context(), 100); err != nil || n != want {
 			t.Errorf("call %d repaired %d groups, %v; want %d", call, n, err, want)
 		}
 	}
 	f.WantState(t, f.NodeID(other, "b"), fixture.StateReady)
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantGroup(t, large, "b", fixture.StoredGroup{Running: 1, KTarget: 1})
 }

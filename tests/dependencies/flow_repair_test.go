@@ -9,6 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -31,10 +33,10 @@ func TestRepairGroupsCountsALostEnd_F12(t *testing.T) {
 			f := fixture.FlowsOn(fixture.NewCloned(t))
 			flow := f.Draw(t, nil, "a>c", "c>d")
 			f.EndElsewhere(t, flow, "a", outcome, 29*time.Second)
-			fixture.Run(t, f.Maintenance().RepairGroups, 0) // it may be about to count it
+			fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0) // it may be about to count it
 			f.WantGroup(t, flow, "c", fixture.StoredGroup{Running: 1, KTarget: 1})
 			f.Advance(time.Second)
-			fixture.Run(t, f.Maintenance().RepairGroups, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 			f.WantState(t, f.NodeID(flow, "c"), want.moved)
 			f.WantGroup(t, flow, "c", want.group)
 			if got := f.Edges(t, flow)["a>c"]; got != want.edge {
@@ -42,7 +44,7 @@ func TestRepairGroupsCountsALostEnd_F12(t *testing.T) {
 			}
 			f.WantCompletionEvents(t, flow, want.events...)
 			before := f.DumpFlow(t, flow)
-			fixture.Run(t, f.Maintenance().RepairGroups, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 			if f.DumpFlow(t, flow) != before {
 				t.Error("a second repair wrote something")
 			}
@@ -61,7 +63,7 @@ func TestRepairGroupsCountsEachEndOnce_F12_F13(t *testing.T) {
 	f.EndElsewhere(t, flow, "c", "success", time.Minute)
 	f.SetExecution(t, f.NodeID(flow, "b"), "terminal_at_ms = 1")
 	f.StageOnly(t, flow, "g", "d")
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 3, Running: 1, KTarget: 4})
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateHeld)
 	fixture.WantEqual(t, "edges", f.Edges(t, flow), map[string]string{
@@ -77,11 +79,11 @@ func TestRepairGroupsLeavesUndispatchedEnds(t *testing.T) {
 	flow := f.Draw(t, nil, "a>c", "b>c")
 	f.SetExecution(t, f.NodeID(flow, "a"), fixture.EndedElsewhere)
 	f.ForeignEvent(t, f.NodeID(flow, "a"), &flow, "success")
-	fixture.Run(t, f.Maintenance().RepairGroups, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Running: 2, KTarget: 2})
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
-	fixture.Run(t, f.Maintenance().RepairGroups, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 }
 
 // A group that is decided although its downstream still waits is acted upon.
@@ -94,7 +96,7 @@ func TestRepairGroupsReleasesDecidedDependents(t *testing.T) {
 		f.SetExecution(t, f.NodeID(flow, key), `lifecycle_phase = 'runnable', eligibility_state = 'blocked_by_dependencies',
 			public_state = 'waiting_children', blocking_reason = 'waiting_for_children', attempt_state = 'pending_first_attempt', terminal_at_ms = NULL`)
 	}
-	fixture.Run(t, f.Maintenance().RepairGroups, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 2)
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a", fixture.StateFailed: "x", fixture.StateReady: "b", fixture.StateHeld: "c", fixture.StateSkipped: "y"})
 }
 
@@ -111,7 +113,7 @@ func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 		f.ClaimAll(t)
 		f.Succeed(t, flow, "a")
 		gone(f, t, flow, "a")
-		fixture.Run(t, f.Maintenance().RepairGroups, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 		f.Succeed(t, flow, "b")
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateReady)
@@ -124,7 +126,7 @@ func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 		f.Fail(t, flow, "b")
 		gone(f, t, flow, "a")
 		gone(f, t, flow, "b")
-		fixture.Run(t, f.Maintenance().RepairGroups, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 		f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Fail: 1, Running: 1, KTarget: 2})
 	})
 	t.Run("beside an end that is counted and not marked yet", func(t *testing.T) {
@@ -134,14 +136,14 @@ func TestRepairGroupsCountsPurgedUpstreams_F38(t *testing.T) {
 		f.Succeed(t, flow, "b")
 		f.ForgetMarks(t, flow, "b")
 		gone(f, t, flow, "a") // never counted: the success is b's
-		fixture.Run(t, f.Maintenance().RepairGroups, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 		f.WantState(t, f.NodeID(flow, "d"), fixture.StateSkipped)
 	})
 	t.Run("never counted", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
 		flow := f.Draw(t, nil, "a>c", "c>d")
 		gone(f, t, flow, "a")
-		fixture.Run(t, f.Maintenance().RepairGroups, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateSkipped)
 		f.WantState(t, f.NodeID(flow, "d"), fixture.StateSkipped)
 	})
@@ -156,7 +158,7 @@ func TestRepairGroupsIgnoresAStaleOutcome_F43(t *testing.T) {
 	f.EndElsewhere(t, flow, "a", "failed", time.Minute)
 	f.SetAttempt(t, a, 0, "outcome = 'failed', terminal_at_ms = 1, lease_expires_at_ms = NULL")
 	f.SetExecution(t, a, `public_state = 'running', raw_fields = raw_fields || '{"terminal_outcome": "success"}'`)
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantGroup(t, flow, "c", fixture.StoredGroup{Fail: 1, Running: 1, KTarget: 2})
 }
 
@@ -169,7 +171,7 @@ func TestRepairGroupsListsSiblingsAndPassesResults(t *testing.T) {
 	f.ClaimAll(t)
 	f.EndElsewhere(t, flow, "a", "success", time.Minute)
 	f.SetExecution(t, f.NodeID(flow, "a"), "result = 'left'::bytea")
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 1, Flagged: true, Siblings: "b", Enqueued: true})
 	if got := f.Stored(t, f.NodeID(flow, "d")); got.State != fixture.StateReady || string(got.Payload) != "left" {
 		t.Errorf("d is %s with payload %q", got.State, got.Payload)
@@ -186,10 +188,10 @@ func TestRepairGroupsFixesADoublyAppliedEdge_F22(t *testing.T) {
 	f.Fail(t, flow, "b")
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateSkipped)
 	f.WantState(t, f.NodeID(flow, "oops"), fixture.StateHeld)
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantState(t, f.NodeID(flow, "oops"), fixture.StateReady)
 	f.WantGroup(t, flow, "oops", waitingFor(fixture.StoredGroup{Success: 1, Fail: 1}))
-	fixture.Run(t, f.Maintenance().RepairGroups, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 }
 
 // Groups that FlowFabric must leave alone keep the counters that make it do so.
@@ -198,12 +200,12 @@ func TestRepairGroupsOfPoliciesOfThisLibrary(t *testing.T) {
 	flow := f.Draw(t, fixture.When{"never": policy.OnFailure(), "always": policy.Always()}, "a>never", "a>always", "b>never", "b>always")
 	f.ClaimAll(t)
 	f.EndElsewhere(t, flow, "a", "success", time.Minute)
-	fixture.Run(t, f.Maintenance().RepairGroups, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 2)
 	const out = 1_000_000_000
 	f.WantGroup(t, flow, "always", fixture.StoredGroup{Success: 1, Running: out + 1, KTarget: out})
 	f.WantGroup(t, flow, "never", fixture.StoredGroup{Success: 1, Running: out + 1, KTarget: out})
 	f.EndElsewhere(t, flow, "b", "success", time.Minute)
-	fixture.Run(t, f.Maintenance().RepairGroups, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 2)
 	f.WantGroup(t, flow, "always", fixture.StoredGroup{Success: 2, Running: out, KTarget: out})
 	f.WantMembers(t, flow, map[string]string{fixture.StateReady: "always", fixture.StateSkipped: "never", fixture.StateCompleted: "a b"})
 }
@@ -215,12 +217,12 @@ func TestRepairGroupsLeavesUnknownPoliciesAlone(t *testing.T) {
 	f.EndElsewhere(t, flow, "a", "success", time.Minute)
 	f.SetGroup(t, flow, "policy", `policy = '{"kind": "some_of"}'`)
 	f.SetExecution(t, f.NodeID(flow, "phase"), "lifecycle_phase = 'napping'")
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	fixture.WantEqual(t, "groups", f.Groups(t, flow), map[string]fixture.StoredGroup{
 		"policy": {Running: 1, KTarget: 1}, "phase": {Running: 1, KTarget: 1}, "known": {Success: 1, KTarget: 1},
 	})
 	f.SetExecution(t, f.NodeID(flow, "phase"), "lifecycle_phase = 'runnable'")
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantState(t, f.NodeID(flow, "phase"), fixture.StateReady)
 }
 
@@ -234,11 +236,11 @@ func TestRepairGroupsKeepsAReplay_E28(t *testing.T) {
 	f.Advance(time.Second)
 	f.ReplayNode(t, flow, "d", state.PublicWaitingChildren)
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().RepairGroups, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReplayedHeld)
 	f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 	f.ReplayNode(t, flow, "a", state.PublicWaiting)
-	fixture.Run(t, f.Maintenance().RepairGroups, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 0)
 	f.Succeed(t, flow, "a")
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReplayed)
 	// One of another program that ended again, and whose hop was lost, counts: it ended after its edge was opened.
@@ -249,7 +251,7 @@ func TestRepairGroupsKeepsAReplay_E28(t *testing.T) {
 	f.Advance(time.Minute)
 	f.EndElsewhere(t, flow, "a", "success", 31*time.Second)
 	f.Exec(t, "UPDATE ff_attempt SET outcome = 'success' WHERE execution_id = $1", f.NodeID(flow, "a").UUID())
-	fixture.Run(t, f.Maintenance().RepairGroups, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 	f.WantState(t, f.NodeID(flow, "d"), fixture.StateReplayed)
 }
 
@@ -270,11 +272,11 @@ func TestRepairGroupsNeverWaits(t *testing.T) {
 			}
 			tx := f.BeginTx(t)
 			fixture.ExecIn(t, tx, hold, held, f.NodeID(held, "b").UUID())
-			fixture.Run(t, f.Maintenance().RepairGroups, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 			f.WantState(t, f.NodeID(free, "b"), fixture.StateReady)
 			f.WantGroup(t, held, "b", fixture.StoredGroup{Running: 1, KTarget: 1})
 			fixture.Commit(t, tx)
-			fixture.Run(t, f.Maintenance().RepairGroups, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 			f.WantState(t, f.NodeID(held, "b"), fixture.StateReady)
 		})
 	}
@@ -289,7 +291,7 @@ func TestRepairGroupsContinuesWhereItStopped(t *testing.T) {
 		flows = append(flows, flow)
 	}
 	for i := range flows {
-		if n, err := f.Maintenance().RepairGroups(t.Context(), 1); n != 1 || err != nil {
+		if n, err := upkeep.Of(f.Engine).RepairGroups(t.Context(), 1); n != 1 || err != nil {
 			t.Errorf("call %d repaired %d, error %v", i, n, err)
 		}
 	}
@@ -300,7 +302,7 @@ func TestRepairGroupsContinuesWhereItStopped(t *testing.T) {
 	f.EndElsewhere(t, again, "a", "success", time.Minute)
 	found := 0
 	for range 7 { // to the end, and another round
-		n, err := f.Maintenance().RepairGroups(t.Context(), 1)
+		n, err := upkeep.Of(f.Engine).RepairGroups(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,8 +311,8 @@ func TestRepairGroupsContinuesWhereItStopped(t *testing.T) {
 	if found != 1 {
 		t.Errorf("repaired %d in another round", found)
 	}
-	for _, batch := range []int{-1, 0, engine.MaxSweep + 1} {
-		if _, err := f.Maintenance().RepairGroups(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
+	for _, batch := range []int{-1, 0, core.MaxSweep + 1} {
+		if _, err := upkeep.Of(f.Engine).RepairGroups(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}
@@ -323,7 +325,7 @@ func TestRepairGroupsInATransaction(t *testing.T) {
 	before := f.DumpFlow(t, flow)
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
-		bound := f.WithTx(tx).Maintenance()
+		bound := upkeep.Of(f.WithTx(tx))
 		if _, err := bound.RepairGroups(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
@@ -370,11 +372,11 @@ func TestResolveMakesAMissingGroup(t *testing.T) {
 			f.WantCompletionEvents(t, flow, end.event)
 			f.WantState(t, f.NodeID(flow, "b"), fixture.StateHeld)
 			select {
-			case <-f.Maintenance().Undispatched():
+			case <-upkeep.Of(f.Engine).Undispatched():
 			default:
 				t.Error("the dispatcher is not told")
 			}
-			fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 			f.WantMembers(t, flow, end.moved)
 			f.WantGroup(t, flow, "b", end.group)
 			wantOneEventOf(t, f, flow, "a")
@@ -389,7 +391,7 @@ func TestResolveMakesAMissingGroup(t *testing.T) {
 		drop(f, t, flow, "d")
 		f.Succeed(t, flow, "c")
 		f.WantGroup(t, flow, "d", fixture.StoredGroup{})
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantGroup(t, flow, "d", fixture.StoredGroup{Success: 3, KTarget: 3})
 		f.WantState(t, f.NodeID(flow, "d"), fixture.StateReady)
 	})
@@ -399,7 +401,7 @@ func TestResolveMakesAMissingGroup(t *testing.T) {
 		drop(f, t, flow, "c")
 		f.Fail(t, flow, "a")
 		f.WantCompletionEvents(t, flow, "a failed", "b skipped left", "e skipped")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateSkipped: "b c d e"})
 	})
 }
@@ -438,7 +440,7 @@ func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 		f.WantState(t, f.NodeID(other, "y"), fixture.StateReady)
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateHeld)
 		f.WantCompletionEvents(t, flow, "a success", "a success left")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateHeld)
 		f.Succeed(t, flow, "b")
@@ -449,7 +451,7 @@ func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 		f, flow := begin(t)
 		f.Fail(t, flow, "a")
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateHeld)
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Fail: 1, Running: 1, KTarget: 2})
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateSkipped)
 	})
@@ -458,7 +460,7 @@ func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 		f.SetExecution(t, f.NodeID(flow, "a"), fixture.EndedElsewhere)
 		f.SetAttempt(t, f.NodeID(flow, "a"), 0, "outcome = 'success', terminal_at_ms = 1")
 		f.ForeignEvent(t, f.NodeID(flow, "a"), &flow, "success")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
 		f.WantState(t, f.NodeID(flow, "c"), fixture.StateHeld)
 	})
@@ -469,14 +471,14 @@ func TestForeignReplayIsCountedOnce_F13(t *testing.T) {
 		if err := errors.Join(append(outcomes, err)...); err != nil {
 			t.Fatal(err)
 		}
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 2, KTarget: 2})
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b", fixture.StateReady: "c"})
 	})
 	t.Run("replayed here before", func(t *testing.T) {
 		f, flow := begin(t)
 		f.Succeed(t, flow, "a")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.ReplayNode(t, flow, "a", state.PublicWaiting) // its count is undone
 		f.Succeed(t, flow, "a")
 		f.WantGroup(t, flow, "c", fixture.StoredGroup{Success: 1, Running: 1, KTarget: 2})
@@ -525,7 +527,7 @@ func TestResolvedEventsCarryNamespaceAndTag_F35(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(2 * time.Minute)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 	got := fixture.Texts(t, f.Pool, `SELECT outcome || ' ' || coalesce(namespace, '-') || ' ' || coalesce(instance_tag, '-') FROM ff_completion_event WHERE flow_id = $1 ORDER BY event_id`, flow)
 	want := []string{"success tenant i-7", "failed tenant i-7", "skipped tenant i-7", "skipped tenant i-7", "cancelled tenant i-7", "expired tenant i-7"}
 	if !slices.Equal(got, want) {
@@ -533,7 +535,7 @@ func TestResolvedEventsCarryNamespaceAndTag_F35(t *testing.T) {
 	}
 	f.SetExecution(t, f.NodeID(flow, "reference"), fixture.EndedElsewhere)
 	f.ForeignEvent(t, f.NodeID(flow, "reference"), &flow, "success") // neither
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantState(t, f.NodeID(flow, "released"), fixture.StateReady)
 }
 
@@ -548,7 +550,7 @@ func TestFailingDispatchStarvesNoOthers_F36(t *testing.T) {
 	good := f.Draw(t, nil, "a>b")
 	f.SetExecution(t, f.NodeID(good, "a"), fixture.EndedElsewhere)
 	f.ForeignEvent(t, f.NodeID(good, "a"), &good, "success")
-	if n, err := f.Maintenance().DispatchCompletions(t.Context(), 2); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 2); n != 1 || err != nil {
 		t.Errorf("dispatched %d, error %v", n, err)
 	}
 	f.WantState(t, f.NodeID(good, "b"), fixture.StateReady)

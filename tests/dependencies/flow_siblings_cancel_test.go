@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -18,7 +19,7 @@ import (
 // cancelSiblings does the pending sibling cancels of so many groups.
 func cancelSiblings(t *testing.T, f *fixture.Flows, groups int) {
 	t.Helper()
-	fixture.Run(t, f.Maintenance().CancelSiblings, groups)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelSiblings, groups)
 }
 
 func wantReason(t *testing.T, f *fixture.Flows, flow id.FlowID, reason string, keys ...string) {
@@ -243,7 +244,7 @@ func TestCancelSiblingsInATransaction(t *testing.T) {
 	before := f.DumpFlow(t, flow)
 	for _, commits := range []bool{false, true} {
 		tx := f.BeginTx(t)
-		m := f.WithTx(tx).Maintenance()
+		m := upkeep.Of(f.WithTx(tx))
 		if _, err := m.CancelSiblings(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("no batch: %v", err)
 		}
@@ -303,7 +304,7 @@ func TestCancelSiblingsOfABusyFlow(t *testing.T) {
 	for range 2 {
 		operations = append(operations, func(ctx context.Context) error {
 			for {
-				if _, err := r.Rivals.Maintenance().CancelSiblings(ctx, 5); err != nil {
+				if _, err := upkeep.Of(r.Rivals.Engine).CancelSiblings(ctx, 5); err != nil {
 					return err
 				}
 				var left int

@@ -110,6 +110,7 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
 	maps.Copy(graph, newCallGraph(sources(t)["internal/core"]))
+	maps.Copy(graph, newCallGraph(sources(t)["internal/upkeep"]))
 	// Tails read by the hub, which calls values of functions.
 	graph["(*"+module+"/engine.Engine).TailStream"][module+"/engine.newStreamHub"] = true
 	// Creations run the steps that New gives to an engine.
@@ -134,6 +135,10 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 				continue
 			}
 			full, found := operation(engine, name)
+			if job, isJob := strings.CutPrefix(user, "upkeep."); isJob {
+				full, ok = "(*"+module+"/internal/upkeep.Upkeep)."+job, true
+				found = graph[full] != nil
+			}
 			if !ok || !found {
 				t.Errorf("%s is used by %s, which does not exist", h.Name, user)
 				continue

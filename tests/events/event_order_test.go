@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -138,7 +139,7 @@ func TestLeaseEventsNameTheLeaseAndItsHolder_I23(t *testing.T) {
 		{"who cancels it", "revoked by operator", func(c engine.Claimed) error { return writers["cancel"](t.Context(), f.Engine, c.Lease) }},
 		{"nobody", "expired by -", func(engine.Claimed) error {
 			f.Advance(fixture.LeaseTTL)
-			_, err := f.Maintenance().ExpireLeases(t.Context(), 10)
+			_, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10)
 			return err
 		}},
 	} {

@@ -20,6 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -318,7 +319,7 @@ func TestTrimmingStopsAtNamedConsumers_V17(t *testing.T) {
 	c.Exec(t, "INSERT INTO ffx_retention (source, event_id) VALUES ('ends', 1000) ON CONFLICT (source) DO UPDATE SET event_id = 1000")
 	trim := func(want ...int64) {
 		t.Helper()
-		if _, err := eng.Maintenance().TrimOutboxes(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(eng).TrimOutboxes(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.ids(t); !slices.Equal(got, want) {

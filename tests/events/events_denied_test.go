@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -40,7 +41,7 @@ func TestRoleWithoutTheSequencesIsRefused(t *testing.T) {
 		if err == nil {
 			sub.Close()
 		}
-		_, trimErr := eng.Maintenance().TrimOutboxes(t.Context(), 10)
+		_, trimErr := upkeep.Of(eng).TrimOutboxes(t.Context(), 10)
 		for call, err := range map[string]error{"subscribe": err, "trim": trimErr} {
 			switch {
 			case right != "":

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -103,32 +104,32 @@ func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Advance(2 * time.Minute)
-			if _, err := f.Maintenance().CancelFlows(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(f.Engine).CancelFlows(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"cancel what a group needs no longer", []state.CompletionOutcome{"success", "cancelled"}, func(t *testing.T, f *fixture.Flows) {
 			flow := flowOf(t, f, fixture.When{"c": policy.AnyOf(policy.CancelRemaining)}, "a>c", "b>c")
 			f.Succeed(t, flow, "a")
-			fixture.Run(t, f.Maintenance().CancelSiblings, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).CancelSiblings, 1)
 		}},
 		{"deadline", []state.CompletionOutcome{"expired"}, func(t *testing.T, f *fixture.Flows) {
 			f.Fixture.Start(t, of, func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) })
 			f.Advance(2 * time.Second)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 		}},
 		{"timeout of the attempt", []state.CompletionOutcome{"expired"}, func(t *testing.T, f *fixture.Flows) {
 			f.Fixture.Start(t, of, func(spec *engine.ExecutionSpec) {
 				spec.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}, AttemptTimeout: time.Second}
 			})
 			f.Advance(2 * time.Second)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 		}},
 		{"lost too often", []state.CompletionOutcome{"failed"}, func(t *testing.T, f *fixture.Flows) {
 			f.Fixture.Start(t, of, func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{MaxReclaims: 1} })
 			for range 2 {
 				f.Advance(2 * fixture.LeaseTTL)
-				fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 				if _, err := f.Claim(t.Context(), f.Worker(), 1); err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -36,11 +37,11 @@ func TestListenWakesOnWork(t *testing.T) {
 	e.Want(t, f.Lane)
 	f.ClaimOne(t)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	e.Want(t, f.Lane)
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Second) }) // no work yet
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	e.Want(t, f.Lane)
 	if err := e.End(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v, want the context's error", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -106,7 +107,7 @@ func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(newest)); !errors.Is(err, fferr.ErrGrantExpired) {
 		t.Errorf("got %v, want expired", err)
 	}
-	f.Once(t, f.Maintenance().ExpireGrants)
+	f.Once(t, upkeep.Of(f.Engine).ExpireGrants)
 	f.WantState(t, l.Execution, fixture.StateReturned)
 	before = clock()
 	claimed, err := f.Grants().ClaimExecution(t.Context(), f.Using(f.Issue(t, l.Execution)))

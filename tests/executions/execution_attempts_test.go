@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -77,7 +78,7 @@ func TestAttempts(t *testing.T) {
 	wantAttempts(t, attemptsOf(t, f.Engine, x), first)
 
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	c = f.ClaimOne(t)
 	second := attempt(c)
 	second.Type = state.RetryAttempt
@@ -88,7 +89,7 @@ func TestAttempts(t *testing.T) {
 	second.Outcome, second.EndedAt, second.NextAt = state.AttemptOutcomeRetry, f.Time(), f.Time().Add(time.Second)
 	second.Failure = &engine.Failure{Message: "again", Class: policy.Transient, Category: "transient"}
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	c = f.ClaimOne(t)
 	third := attempt(c)
 	third.Type = state.RetryAttempt
@@ -137,7 +138,7 @@ func TestAttemptsLostAndTimedOut(t *testing.T) {
 		spec.Policy = &policy.Execution{AttemptTimeout: 15 * time.Second, Retry: &policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(time.Second)}}
 	})
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	a := attemptsOf(t, f.Engine, c.ID)[0]
 	if a.Outcome != state.AttemptOutcomeLeaseExpired || a.Worker != "" || a.Instance != "" || a.Lease != nil || !a.EndedAt.IsZero() ||
 		!a.Current || a.Failure != nil || a.Epoch <= c.Lease.Epoch {
@@ -152,7 +153,7 @@ func TestAttemptsLostAndTimedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(15 * time.Second)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 	a = attemptsOf(t, f.Engine, c.ID)[0]
 	want := engine.Failure{Message: "attempt_timeout", Class: policy.TimedOut, Category: "timeout"}
 	if a.Outcome != state.AttemptOutcomeInterrupted || !a.EndedAt.Equal(f.Time()) || a.Failure == nil || *a.Failure != want ||

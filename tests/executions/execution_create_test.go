@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -428,7 +429,7 @@ func TestPruneCreationKeys(t *testing.T) {
 	}
 	f.Advance(24*time.Hour - 3*time.Minute) // the windows of the first three have passed
 	for _, want := range []int{2, 1, 0} {
-		if got, err := f.Maintenance().PruneCreationKeys(t.Context(), 2); err != nil || got != want {
+		if got, err := upkeep.Of(f.Engine).PruneCreationKeys(t.Context(), 2); err != nil || got != want {
 			t.Errorf("pruned %d, %v; want %d", got, err, want)
 		}
 	}

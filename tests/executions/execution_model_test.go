@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -301,10 +302,10 @@ func (m *executionModel) hold(t *testing.T, r *rapid.T, name string) {
 
 // modelJobs are the jobs, with the effect of each on an execution that is due.
 var modelJobs = map[string]struct {
-	run  func(engine.Maintenance) fixture.Job
+	run  func(*upkeep.Upkeep) fixture.Job
 	does func(*executionModel, *modelled) bool
 }{
-	"expire leases": {func(mt engine.Maintenance) fixture.Job { return mt.ExpireLeases }, func(m *executionModel, x *modelled) bool {
+	"expire leases": {func(mt *upkeep.Upkeep) fixture.Job { return mt.ExpireLeases }, func(m *executionModel, x *modelled) bool {
 		if !x.active() || !m.isOver(x.current().expires) {
 			return false
 		}
@@ -332,14 +333,14 @@ var modelJobs = map[string]struct {
 		x.state = fixture.StateReturned
 		return true
 	}},
-	"expire attempts": {func(mt engine.Maintenance) fixture.Job { return mt.ExpireAttempts }, func(m *executionModel, x *modelled) bool {
+	"expire attempts": {func(mt *upkeep.Upkeep) fixture.Job { return mt.ExpireAttempts }, func(m *executionModel, x *modelled) bool {
 		if !x.active() || !m.isOver(x.current().timeout) {
 			return false
 		}
 		x.timeOut(m)
 		return true
 	}},
-	"expire deadlines": {func(mt engine.Maintenance) fixture.Job { return mt.ExpireDeadlines }, func(m *executionModel, x *modelled) bool {
+	"expire deadlines": {func(mt *upkeep.Upkeep) fixture.Job { return mt.ExpireDeadlines }, func(m *executionModel, x *modelled) bool {
 		if x.hasEnded() || !m.isOver(x.deadline) {
 			return false
 		}
@@ -353,14 +354,14 @@ var modelJobs = map[string]struct {
 		x.end(state, "expired")
 		return true
 	}},
-	"expire grants": {func(mt engine.Maintenance) fixture.Job { return mt.ExpireGrants }, func(m *executionModel, x *modelled) bool {
+	"expire grants": {func(mt *upkeep.Upkeep) fixture.Job { return mt.ExpireGrants }, func(m *executionModel, x *modelled) bool {
 		if !x.isGranted() || !m.isOver(x.granted) {
 			return false
 		}
 		x.state = ungranted(x.state)
 		return true
 	}},
-	"promote": {func(mt engine.Maintenance) fixture.Job { return mt.PromoteDelayed }, func(m *executionModel, x *modelled) bool {
+	"promote": {func(mt *upkeep.Upkeep) fixture.Job { return mt.PromoteDelayed }, func(m *executionModel, x *modelled) bool {
 		if !m.isOver(x.wake) || m.isOver(x.deadline) {
 			return false
 		}
@@ -378,7 +379,7 @@ func (m *executionModel) run(t *testing.T, r *rapid.T, name string) {
 			want++
 		}
 	}
-	if n, err := job.run(m.actor(r).Maintenance())(t.Context(), 1000); err != nil || n != want {
+	if n, err := job.run(upkeep.Of(m.actor(r)))(t.Context(), 1000); err != nil || n != want {
 		r.Fatalf("%s acted on %d, %v; want %d", name, n, err, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -26,7 +27,7 @@ func TestNoTextThatCannotBeStoredIsSent(t *testing.T) {
 	for _, of := range []func(*engine.Engine) any{
 		func(e *engine.Engine) any { return e },
 		func(e *engine.Engine) any { return e.Operator() },
-		func(e *engine.Engine) any { return e.Maintenance() },
+		func(e *engine.Engine) any { return upkeep.Of(e) },
 		func(e *engine.Engine) any { return e.Grants() },
 		func(e *engine.Engine) any { return consumers{e} },
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -35,12 +36,12 @@ func TestPolicyMaxReclaimsTakesTheSmallerCount(t *testing.T) {
 			if c.limit > 0 {
 				f.SetExecution(t, held.ID, fmt.Sprintf("lease_reclaim_count = %d", c.limit-1))
 				f.Advance(fixture.LeaseTTL)
-				fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 				f.WantState(t, held.ID, fixture.StateReturned)
 				f.ClaimOne(t)
 			}
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.WantState(t, held.ID, fixture.StateFailed)
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -44,7 +45,7 @@ func timedOut(effect engine.OnTimeout) func(*testing.T, *fixture.Fixture, id.Exe
 	return func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 		f.SuspendAgain(t, f.ClaimOne(t).Lease, engine.Received("paid"), func(s *engine.SuspendSpec) { s.OnTimeout, s.Timeout = effect, time.Second })
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	}
 }
 
@@ -56,27 +57,27 @@ var uniqueEnds = []uniqueEnd{
 	{"completed after a retry", state.PublicCompleted, func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 		failFor(t, f, policy.Transient)
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 		must(t, f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil))
 	}},
 	{"failed for good", state.PublicFailed, func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) { failFor(t, f, policy.Permanent) }},
 	{"failed after its retries", state.PublicFailed, func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 		failFor(t, f, policy.Transient)
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 		failFor(t, f, policy.Transient)
 	}},
 	{"attempts timed out", state.PublicExpired, func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 		failFor(t, f, policy.Transient)
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 		f.ClaimOne(t)
 		f.Advance(10 * time.Second)
-		fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 	}},
 	{"expired while it waits", state.PublicExpired, func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 		f.Advance(2 * time.Hour)
-		fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 	}},
 	{"a wait failed", state.PublicFailed, timedOut(engine.FailOnTimeout)},
 	{"a wait expired", state.PublicExpired, timedOut(engine.ExpireOnTimeout)},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -284,7 +285,7 @@ func TestDeletionOfAFormerHolderLeavesTheKey(t *testing.T) {
 		},
 		"retention": func(t *testing.T, f *fixture.Fixture) {
 			f.Advance(365 * 24 * time.Hour)
-			if n, err := f.Maintenance().Retain(t.Context(), 10); err != nil || n == 0 {
+			if n, err := upkeep.Of(f.Engine).Retain(t.Context(), 10); err != nil || n == 0 {
 				t.Fatal(n, err)
 			}
 		},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -147,13 +148,13 @@ func TestComesBackToItsPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.Advance(time.Hour)
-			if _, err := l.Maintenance().PromoteDelayed(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(l.Engine).PromoteDelayed(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"lost lease", func(t *testing.T, l *lane, _ engine.Claimed) {
 			l.Advance(time.Hour)
-			if _, err := l.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(l.Engine).ExpireLeases(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -23,7 +24,7 @@ func TestPlacesAreForgotten(t *testing.T) {
 		t.Helper()
 		total := 0
 		for range 6 { // pages of two
-			n, err := l.Maintenance().ForgetFairPlaces(t.Context(), 2)
+			n, err := upkeep.Of(l.Engine).ForgetFairPlaces(t.Context(), 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +52,7 @@ func TestPlacesAreForgotten(t *testing.T) {
 	if at := l.Stored(t, l.add(t, l.Engine, 1, of("a"))[0]).CreatedAtMs; at != l.Time().UnixMilli() {
 		t.Errorf("stands at %d, want the present, %d", at, l.Time().UnixMilli())
 	}
-	_, err := l.Maintenance().ForgetFairPlaces(t.Context(), 1)
+	_, err := upkeep.Of(l.Engine).ForgetFairPlaces(t.Context(), 1)
 	fixture.WantInputError(t, err, "batch")
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -35,7 +36,7 @@ func (l *lane) fail(t *testing.T, pause time.Duration, claimed ...engine.Claimed
 	}
 	if pause > 0 {
 		l.Advance(pause)
-		if n, err := l.Maintenance().PromoteDelayed(t.Context(), max(len(claimed), 1)); err != nil || n != len(claimed) {
+		if n, err := upkeep.Of(l.Engine).PromoteDelayed(t.Context(), max(len(claimed), 1)); err != nil || n != len(claimed) {
 			t.Fatal(n, err)
 		}
 	}
@@ -84,7 +85,7 @@ func TestRetriesOfABatchTakeTurns_L12(t *testing.T) {
 			}
 			for range claimed {
 				l.Advance(c.pause)
-				if _, err := l.Maintenance().PromoteDelayed(t.Context(), 1); err != nil {
+				if _, err := upkeep.Of(l.Engine).PromoteDelayed(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
 			}

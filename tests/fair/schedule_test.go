@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -43,7 +44,7 @@ func TestTicksTakeTurns(t *testing.T) {
 	}
 	l.Advance(time.Minute)
 	create(func() (id.ExecutionID, error) {
-		if n, err := l.Maintenance().RunSchedules(t.Context(), 10); err != nil || n != 1 {
+		if n, err := upkeep.Of(l.Engine).RunSchedules(t.Context(), 10); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 		s, _, err := l.Operator().DescribeSchedule(t.Context(), schedule, 0)

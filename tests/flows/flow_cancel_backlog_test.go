@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -157,12 +158,12 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 		f.ClaimAll(t)
 		f.SeedSuspension(t, f.NodeID(flow, "s"))
 		f.Request(t, engine.FlowCancelRequest{ID: flow, Grace: 5 * time.Second, Reason: "over"})
-		fixture.Run(t, f.Maintenance().CancelFlows, 0)
+		fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 0)
 		f.Advance(5*time.Second - time.Millisecond)
-		fixture.Run(t, f.Maintenance().CancelFlows, 0)
+		fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 0)
 		f.Succeed(t, flow, "d")
 		f.Advance(time.Millisecond)
-		fixture.Run(t, f.Maintenance().CancelFlows, 5)
+		fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 5)
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "d", fixture.StateCancelled: "a b e s"})
 		wantBacklog(t, f, flow, "")
 		x := f.NodeID(flow, "a")
@@ -170,7 +171,7 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 		if s := f.Fixture.Describe(t, x); s.CancelledBy != "cancel_flow_header" || s.CancellationReason != "over" {
 			t.Errorf("described as %+v", s)
 		}
-		fixture.Run(t, f.Maintenance().CancelFlows, 0)
+		fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 0)
 	})
 	t.Run("what the reference leaves", func(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
@@ -195,7 +196,7 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 		member(flow, "{fp:1}:no uuid")
 		member(flow, id.MemberExecutionIDFor(flow, id.Partitions{}, id.ExecutionUUID{1}).String()) // not there
 		member(stray, id.MemberExecutionIDFor(flow, id.Partitions{}, f.NodeID(flow, "a").UUID()).String())
-		fixture.Run(t, f.Maintenance().CancelFlows, 7)
+		fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 7)
 		wantBacklog(t, f, flow, "")
 		wantBacklog(t, f, stray, "")
 		wantBacklog(t, f, empty, "")
@@ -214,7 +215,7 @@ func TestCancelRequestsAreCarriedOut_F10(t *testing.T) {
 		f.Advance(time.Minute)
 		done := 0
 		for {
-			n, err := f.Maintenance().CancelFlows(t.Context(), 500)
+			n, err := upkeep.Of(f.Engine).CancelFlows(t.Context(), 500)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,14 +268,14 @@ func TestCancelFlowsSkipsLockedFlows(t *testing.T) {
 			f.Advance(time.Minute)
 			tx := f.BeginTx(t)
 			c.hold(t, f, tx, flow)
-			n, err := f.Maintenance().CancelFlows(t.Context(), 100)
+			n, err := upkeep.Of(f.Engine).CancelFlows(t.Context(), 100)
 			if err != nil || n != c.done {
 				t.Errorf("%d are done, %v; want %d", n, err, c.done)
 			}
 			wantBacklog(t, f, flow, c.left)
 			wantBacklog(t, f, other, "")
 			fixture.Commit(t, tx)
-			fixture.Run(t, f.Maintenance().CancelFlows, 4-c.done)
+			fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 4-c.done)
 			f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b c"})
 			wantBacklog(t, f, flow, "")
 		})
@@ -326,7 +327,7 @@ func TestWorkerIsNotifiedOfACancelledFlow(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Advance(time.Minute)
-			fixture.Run(t, r.Maintenance().CancelFlows, 3)
+			fixture.Run(t, upkeep.Of(r.Engine).CancelFlows, 3)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -55,7 +56,7 @@ func TestCancelFlowEndsTheGrace(t *testing.T) {
 					t.Errorf("again: %+v", got)
 				}
 				f.Advance(24 * time.Hour)
-				fixture.Run(t, f.Maintenance().CancelFlows, 3)
+				fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 3)
 				wantBacklog(t, f, flow, "")
 				wantOneEnd(t, f, flow)
 			})
@@ -110,9 +111,9 @@ func TestAShorterGraceMovesTheDeadlineForward(t *testing.T) {
 		t.Errorf("requested for %q", events)
 	}
 	f.Advance(time.Hour - time.Millisecond)
-	fixture.Run(t, f.Maintenance().CancelFlows, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 0)
 	f.Advance(time.Millisecond)
-	fixture.Run(t, f.Maintenance().CancelFlows, 3)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 3)
 	f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a b c"})
 
 	flow = graced(t, f, state.CancelAll)
@@ -121,7 +122,7 @@ func TestAShorterGraceMovesTheDeadlineForward(t *testing.T) {
 	if by := f.Fixture.Describe(t, f.NodeID(flow, "a")); by.CancelledBy != "cancel_flow_header" || by.CancellationReason != "over" {
 		t.Errorf("described as %+v", by)
 	}
-	fixture.Run(t, f.Maintenance().CancelFlows, 3)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 3)
 	wantBacklog(t, f, flow, "")
 	wantOneEnd(t, f, flow)
 }
@@ -133,7 +134,7 @@ func TestCancelFlowBesideTheJobThatEndsTheGrace(t *testing.T) {
 	f.Advance(24 * time.Hour)
 	late := f.Rival(t)
 	tx := f.BeginTx(t)
-	if n, err := f.WithTx(tx).Maintenance().CancelFlows(t.Context(), 10); err != nil || n != 3 {
+	if n, err := upkeep.Of(f.WithTx(tx)).CancelFlows(t.Context(), 10); err != nil || n != 3 {
 		t.Fatalf("%d, %v", n, err)
 	}
 	var got engine.CancelledFlow

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -31,12 +32,12 @@ func TestCancelFlowsReadsPastAPageOfLockedMembers(t *testing.T) {
 		fixture.LockExecution(t, tx, x)
 	}
 	for i := range 16 {
-		if n, err := f.Maintenance().CancelFlows(t.Context(), 1); err != nil || n != 1 {
+		if n, err := upkeep.Of(f.Engine).CancelFlows(t.Context(), 1); err != nil || n != 1 {
 			t.Fatalf("call %d: %d members are done, %v; want 1", i, n, err)
 		}
 	}
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().CancelFlows, 64)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 64)
 	wantBacklog(t, f, flow, "")
 }
 
@@ -101,7 +102,7 @@ func strayFlows(t *testing.T, f *fixture.Flows) (first, second id.FlowID) {
 func TestCancelFlowsSparesMembersOfOtherFlows(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	first, second := strayFlows(t, f)
-	fixture.Run(t, f.Maintenance().CancelFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 1)
 	wantBacklog(t, f, second, "")
 	f.WantMembers(t, first, map[string]string{fixture.StateRunning: "a"})
 	f.WantMembers(t, second, map[string]string{fixture.StateRunning: "b"})
@@ -114,7 +115,7 @@ func TestCancelFlowsGivesTheReasonOfTheMembersFlow(t *testing.T) {
 	f.Request(t, engine.FlowCancelRequest{ID: first, Grace: time.Minute, Reason: "its own"})
 	f.Exec(t, "UPDATE ff_cancel_backlog SET grace_until_ms = $1 WHERE flow_id = $2", f.Time().Add(2*time.Minute).UnixMilli(), second)
 	f.Advance(2 * time.Minute)
-	fixture.Run(t, f.Maintenance().CancelFlows, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 2)
 	wantBacklog(t, f, first, "")
 	wantBacklog(t, f, second, "")
 	if s := f.Fixture.Describe(t, f.NodeID(first, "a")); s.CancellationReason != "its own" {

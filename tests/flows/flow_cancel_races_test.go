@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -415,11 +416,11 @@ func TestFailureRacesTheDependentsDeadline_F41(t *testing.T) {
 		if _, err := f.WithTx(tx).FailExecution(t.Context(), f.Lease(t, flow, "a"), fixture.ForGood); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := late.Maintenance().ExpireDeadlines(t.Context(), 10); n != 0 || err != nil {
+		if n, err := upkeep.Of(late.Engine).ExpireDeadlines(t.Context(), 10); n != 0 || err != nil {
 			t.Errorf("expired %d, %v", n, err)
 		}
 		fixture.Commit(t, tx)
-		if _, err := late.Maintenance().ExpireDeadlines(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(late.Engine).ExpireDeadlines(t.Context(), 10); err != nil {
 			t.Error(err)
 		}
 		f.WantMembers(t, flow, map[string]string{fixture.StateFailed: "a", fixture.StateSkipped: "b"})
@@ -433,7 +434,7 @@ func TestFailureRacesTheDependentsDeadline_F41(t *testing.T) {
 		log := new(fixture.StatementLog)
 		late := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
 		tx := f.BeginTx(t)
-		if n, err := f.WithTx(tx).Maintenance().ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
+		if n, err := upkeep.Of(f.WithTx(tx)).ExpireDeadlines(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("expired %d, %v", n, err)
 		}
 		wait := fixture.Async(t, func(ctx context.Context) error {

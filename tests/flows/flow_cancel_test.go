@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -511,7 +512,7 @@ func TestCancelFlowEndsAwaitFlow(t *testing.T) {
 	}
 	wait := fixture.Async(t, func(ctx context.Context) error { _, err := f.AwaitFlow(ctx, flow); return err })
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().CancelFlows, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 2)
 	if err := wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -67,7 +68,7 @@ func wantOneEnd(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 func endFlow(t *testing.T, f *fixture.Flows, flow id.FlowID) {
 	t.Helper()
 	for {
-		if _, err := f.Maintenance().DispatchCompletions(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 		f.ClaimAll(t)
@@ -122,7 +123,7 @@ func TestCancelFlowRunsTheRefund(t *testing.T) {
 					t.Errorf("%s ended as %q", u.Node, u.Outcome)
 				}
 			}
-			fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 			wantSummary(t, f, flow, "blocked 6/6 cancelled=2 completed=1 waiting=2 waiting_children=1")
 			f.Succeed(t, flow, "refund", "tidy")
 			f.Succeed(t, flow, "mail")
@@ -132,7 +133,7 @@ func TestCancelFlowRunsTheRefund(t *testing.T) {
 			if err != nil || !described.Ended || described.State != state.FlowCancelled {
 				t.Errorf("described as %+v, %v", described, err)
 			}
-			fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 			wantSummary(t, f, flow, "failed 6/6 cancelled=2 completed=4")
 		})
 	}
@@ -187,7 +188,7 @@ func TestCancelFlowSparesCleanUps(t *testing.T) {
 		{"skipped", func(t *testing.T, f *fixture.Flows) id.FlowID {
 			flow := f.Draw(t, branches, "a>refund", "refund>mail", "b>c")
 			f.Succeed(t, flow, "a")
-			fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 			return flow
 		}, "b c", "c"},
 		{"about to be skipped", func(t *testing.T, f *fixture.Flows) id.FlowID {
@@ -250,11 +251,11 @@ func wantSpared(t *testing.T, f *fixture.Flows, flow id.FlowID, how state.FlowCa
 		}
 	}
 	f.Advance(2 * time.Second)
-	if _, err := f.Maintenance().PromoteDelayed(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	endFlow(t, f, flow)
-	if _, err := f.Maintenance().CancelSiblings(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).CancelSiblings(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	wantOneEnd(t, f, flow)
@@ -292,7 +293,7 @@ func TestCancelFlowCancelsCleanUpsThatNothingReleases(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
 		flow := f.Draw(t, branches, "a>refund", "refund>mail", "b>tidy")
 		f.Succeed(t, flow, "a")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.Replay(t, f.NodeID(flow, "refund"))
 		wantCancelled(t, f, f.CancelBy(t, flow, state.CancelAll), "b refund", "tidy")
 		f.Succeed(t, flow, "tidy")
@@ -313,7 +314,7 @@ func TestCancelFlowCancelsCleanUpsThatNothingReleases(t *testing.T) {
 		f := fixture.FlowsOn(fixture.NewCloned(t))
 		flow := f.Draw(t, branches, "a>refund", "refund>mail", "b")
 		f.Succeed(t, flow, "a")
-		fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 		f.Replay(t, f.NodeID(flow, "mail"))
 		f.WantState(t, f.NodeID(flow, "mail"), fixture.StateReplayedHeld)
 		wantCancelled(t, f, f.CancelBy(t, flow, state.CancelAll), "b mail", "")
@@ -335,7 +336,7 @@ func TestCleanUpsRunWhenTheGraceIsOver(t *testing.T) {
 			if how == state.CancelEverything {
 				wantCancelled(t, f, got, "audit charge mail refund ship tidy", "charge")
 				f.Advance(time.Minute)
-				fixture.Run(t, f.Maintenance().CancelFlows, 6)
+				fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 6)
 				wantOneEnd(t, f, flow)
 				return
 			}
@@ -344,7 +345,7 @@ func TestCleanUpsRunWhenTheGraceIsOver(t *testing.T) {
 				fixture.StateRunning: "charge", fixture.StateCancelled: "audit ship", fixture.StateHeld: "mail refund", fixture.StateReady: "tidy",
 			})
 			f.Advance(time.Minute)
-			fixture.Run(t, f.Maintenance().CancelFlows, 3)
+			fixture.Run(t, upkeep.Of(f.Engine).CancelFlows, 3)
 			f.WantMembers(t, flow, map[string]string{
 				fixture.StateCancelled: "audit charge ship", fixture.StateReady: "refund tidy", fixture.StateHeld: "mail",
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -164,7 +165,7 @@ func TestGrowFlowWithASnapshotOlderThanTheDispatch(t *testing.T) {
 	f.Exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = NULL WHERE flow_id = $1", flow)
 	tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	fixture.ExecIn(t, tx, "SELECT count(*) FROM ff_edge")
-	if n, err := f.Maintenance().DispatchCompletions(t.Context(), 10); err != nil || n != 1 {
+	if n, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 10); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	_, err := f.WithTx(tx).GrowFlow(t.Context(), f.Growth(flow, nil, "n", "a>n"))

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -349,7 +350,7 @@ func TestGrowFlowLeavesUndispatchedEndsToTheDispatcher(t *testing.T) {
 	f.WantGroup(t, flow, "n", fixture.StoredGroup{Running: 1, KTarget: 1})
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateHeld)
 	for range 2 {
-		if _, err := f.Maintenance().DispatchCompletions(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -372,7 +373,7 @@ func TestGrowFlowCountsEndsOutsideFlows(t *testing.T) {
 	if _, err := f.GrowFlow(t.Context(), growth); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Run(t, f.Maintenance().DispatchCompletions, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
 	f.WantState(t, f.NodeID(flow, "n"), fixture.StateReady)
 	f.WantGroup(t, flow, "n", fixture.StoredGroup{Success: 1, KTarget: 1})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -106,7 +107,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 			requesting(time.Second)(t, f, n-1)()
 			f.Advance(time.Minute)
 			return func() {
-				done, err := f.Maintenance().CancelFlows(t.Context(), n)
+				done, err := upkeep.Of(f.Engine).CancelFlows(t.Context(), n)
 				if err != nil {
 					t.Error(err)
 				}
@@ -177,7 +178,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 			f.Succeed(t, flow, "root")
 			f.Succeed(t, flow, "mid0")
 			return func() {
-				fixture.Run(t, f.Maintenance().CancelSiblings, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).CancelSiblings, 1)
 				f.WantState(t, f.NodeID(flow, fmt.Sprint("mid", n-1)), fixture.StateCancelled)
 			}
 		}},
@@ -187,14 +188,14 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 				f.EndElsewhere(t, flow, key, "success", time.Minute)
 			}
 			return func() {
-				fixture.Run(t, f.Maintenance().RepairGroups, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).RepairGroups, 1)
 				f.WantState(t, f.NodeID(flow, "end"), fixture.StateReady)
 			}
 		}},
 		{"summarise", 3, func(t *testing.T, f *fixture.Flows, n int) func() {
 			f.NewFlowOf(t, fixture.Wide(n, true))
 			return func() {
-				if summed, err := f.Maintenance().SummariseFlows(t.Context(), 100); err != nil || summed == 0 {
+				if summed, err := upkeep.Of(f.Engine).SummariseFlows(t.Context(), 100); err != nil || summed == 0 {
 					t.Errorf("summarised %d, %v", summed, err)
 				}
 			}

@@ -12,6 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -71,7 +73,7 @@ func TestSummaryCountsMembersInEveryState_F31(t *testing.T) {
 	f.Fail(t, flow, "a")
 	f.SetExecution(t, f.NodeID(flow, "a"), "public_state = 'running'")
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	wantSummary(t, f, flow, "failed 1/1 failed=1")
 	const ended = "lifecycle_phase = 'terminal', ownership_state = 'unowned', eligibility_state = 'not_applicable', attempt_state = 'attempt_terminal', terminal_at_ms = 1, "
 	for _, c := range []struct{ change, bucket, state string }{
@@ -103,7 +105,7 @@ func TestSummaryCountsMembersInEveryState_F31(t *testing.T) {
 		flow := f.Draw(t, nil, "a")
 		f.SetExecution(t, f.NodeID(flow, "a"), c.change)
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 		wantSummary(t, f, flow, fmt.Sprintf("%s 1/1 %s=1", c.state, c.bucket))
 		if c.change != "public_state = 'waiting_children'" { // reads go by the eligibility, by which it can be claimed
 			wantOneState(t, f, flow)
@@ -119,7 +121,7 @@ func TestSummariseFlowsStates(t *testing.T) {
 	next := func(wrote int, want string) {
 		t.Helper()
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().SummariseFlows, wrote)
+		fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, wrote)
 		wantSummary(t, f, flow, want)
 		wantOneState(t, f, flow) // ff flow show said open where ff flow list said failed
 	}
@@ -157,9 +159,9 @@ func TestSummariseFlowsSkipsSettledFlows(t *testing.T) {
 	flow := f.Draw(t, nil, "a")
 	f.Succeed(t, flow, "a")
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	for range 3 {
-		for _, name := range fixture.Names(log.During(func() { fixture.Run(t, f.Maintenance().SummariseFlows, 0) })) {
+		for _, name := range fixture.Names(log.During(func() { fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 0) })) {
 			if name == "ReadMemberCounts" {
 				t.Error("it was counted again")
 			}
@@ -171,12 +173,12 @@ func TestSummariseFlowsSkipsSettledFlows(t *testing.T) {
 func TestSummariseFlowsNeverGoesBack(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	flow := f.Draw(t, nil, "a")
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	f.Exec(t, "UPDATE ff_flow_summary SET last_summary_update_at = last_summary_update_at + 1, members_waiting = 7 WHERE flow_id = $1", flow)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 0)
 	wantSummary(t, f, flow, "open 1/1 waiting=7")
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	wantSummary(t, f, flow, "open 1/1 waiting=1")
 }
 
@@ -210,11 +212,11 @@ func TestSummariseFlowsAfterLaterCounts(t *testing.T) {
 	f.Advance(time.Second)
 	f.Succeed(t, flow, "a")
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	write(0, "completed 1/1 completed=1")
 	f.Exec(t, "DELETE FROM ff_flow_summary WHERE flow_id = $1", flow)
 	write(1, "open 1/1 waiting=1") // the next round counts again: it is not settled
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	wantSummary(t, f, flow, "completed 1/1 completed=1")
 }
 
@@ -226,7 +228,7 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 		flows = append(flows, f.Draw(t, nil, "a", "b"))
 	}
 	for range flows {
-		if n, err := f.Maintenance().SummariseFlows(t.Context(), 1); n != 1 || err != nil {
+		if n, err := upkeep.Of(f.Engine).SummariseFlows(t.Context(), 1); n != 1 || err != nil {
 			t.Errorf("wrote %d, error %v", n, err)
 		}
 	}
@@ -236,7 +238,7 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 	f.Succeed(t, flows[0], "a")
 	written := 0
 	for range len(flows) + 1 {
-		n, err := f.Maintenance().SummariseFlows(t.Context(), 1)
+		n, err := upkeep.Of(f.Engine).SummariseFlows(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,8 +247,8 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 	if written == 0 {
 		t.Error("it does not begin anew")
 	}
-	for _, batch := range []int{-1, 0, engine.MaxSweep + 1} {
-		if _, err := f.Maintenance().SummariseFlows(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
+	for _, batch := range []int{-1, 0, core.MaxSweep + 1} {
+		if _, err := upkeep.Of(f.Engine).SummariseFlows(t.Context(), batch); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("a batch of %d: %v", batch, err)
 		}
 	}
@@ -256,12 +258,12 @@ func TestSummariseFlowsContinuesWhereItStopped(t *testing.T) {
 func TestSummariseFlowsNeverWaits(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
 	held, free := f.Draw(t, nil, "a"), f.Draw(t, nil, "a")
-	fixture.Run(t, f.Maintenance().SummariseFlows, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 2)
 	f.ClaimAll(t)
 	f.Advance(time.Second)
 	tx := f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_flow_summary WHERE flow_id = $1 FOR UPDATE", held)
-	fixture.Run(t, f.Maintenance().SummariseFlows, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SummariseFlows, 1)
 	wantSummary(t, f, held, "open 1/1 waiting=1")
 	wantSummary(t, f, free, "running 1/1 active=1")
 	fixture.Commit(t, tx)
@@ -270,7 +272,7 @@ func TestSummariseFlowsNeverWaits(t *testing.T) {
 	fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(ffx_flow_key($1))", held)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_flow_core WHERE flow_id = $1 FOR NO KEY UPDATE", held)
 	summary := f.BeginTx(t)
-	if n, err := f.WithTx(summary).Maintenance().SummariseFlows(t.Context(), 10); err != nil {
+	if n, err := upkeep.Of(f.WithTx(summary)).SummariseFlows(t.Context(), 10); err != nil {
 		t.Fatal(n, err)
 	}
 	fixture.ExecIn(t, tx, "UPDATE ff_flow_core SET graph_revision = graph_revision WHERE flow_id = $1", held)
@@ -281,7 +283,7 @@ func TestSummariseFlowsNeverWaits(t *testing.T) {
 	tx = f.BeginTx(t)
 	fixture.ExecIn(t, tx, "DELETE FROM ff_flow_core WHERE flow_id = $1", gone)
 	for range 3 {
-		if _, err := f.Maintenance().SummariseFlows(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).SummariseFlows(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +297,7 @@ func TestSummariseFlowsInATransaction(t *testing.T) {
 	f.Advance(time.Second)
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
-		bound := f.WithTx(tx).Maintenance()
+		bound := upkeep.Of(f.WithTx(tx))
 		if _, err := bound.SummariseFlows(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}

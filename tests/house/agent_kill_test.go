@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -87,7 +88,7 @@ func killAgent(t *testing.T, f *fixture.Fixture, program string, moment int) boo
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := later.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(later).ExpireLeases(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
 		approved := engine.Signal[string]{Name: "approved"}

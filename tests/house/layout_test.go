@@ -50,6 +50,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/adopt":     {"db"},
 		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/core", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan", "internal/streams"}, core...),
 		"internal/core":      append([]string{"internal/document", "internal/notify", "internal/pgtx"}, core...),
+		"internal/upkeep":    append([]string{"engine", "internal/core", "internal/document", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
 		"internal/budget":    {},
 		"internal/fair":      {},
 		"internal/gate":      {},
@@ -59,7 +60,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"waitpoint":          append([]string{"engine"}, core...),
 		"stream":             append([]string{"engine", "internal/inside"}, core...), // the engine's log
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
-		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/warn"}, core...),
+		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/upkeep", "internal/warn"}, core...),
 		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/pgtx", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
 		"internal/backoff":   {},
 		"internal/hash":      {},

@@ -19,8 +19,8 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume"},
+	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry"},
 }
 
 var engineRungs = []rung{
@@ -44,10 +44,10 @@ var engineRungs = []rung{
 		"stream_spec stream_append stream_count stream_trim stream_summary stream_read stream_position stream_wait stream_tail"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},
-	{"upkeep", "flow_cancel_job flow_dispatch flow_recount flow_recount_edges flow_repair " +
-		"call_ends flow_siblings flow_summary grant_expiry job job_deadlines job_delays job_holders job_timeouts job_workers " +
-		"lease_expiry queue_repair retention retention_streams retention_consumers retention_flows retention_outboxes " +
-		"retention_outboxes_final retention_purge schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle fair_places admission sequence_ends budget_over budget_reset reservation_release suspension_timeouts suspension_sweep operator_bulk"},
+	{"upkeep", "" +
+		"job_delays job_holders job_timeouts " +
+		"lease_expiry " +
+		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle fair_places admission sequence_ends budget_over budget_reset reservation_release suspension_timeouts operator_bulk"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -15,10 +16,10 @@ func TestExpireLeasesReturnsTheAttempt(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL - time.Millisecond)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // live until the last millisecond
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // live until the last millisecond
 	f.Advance(time.Millisecond)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 
 	stored := f.Stored(t, c.ID)
 	if stored.State != fixture.StateReturned || stored.LeaseEpoch != 2 || stored.ReclaimCount != 1 || stored.RetryCount != 0 ||
@@ -49,7 +50,7 @@ func TestExpireLeasesInBatchesOldestFirst(t *testing.T) {
 	}
 	f.Advance(fixture.LeaseTTL)
 	for round, want := range []int{2, 2, 1, 0} {
-		if n, err := f.Maintenance().ExpireLeases(t.Context(), 2); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 2); err != nil || n != want {
 			t.Errorf("acted on %d, %v; want %d", n, err, want)
 		}
 		for i, c := range held {
@@ -85,7 +86,7 @@ func TestExpireLeasesFailsAfterTooManyLosses(t *testing.T) {
 			f.SetExecution(t, held.ID, fmt.Sprintf("policy = %s, lease_reclaim_count = %d", c.policy, c.lost))
 			f.SeedGrant(t, held.ID)
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			stored := f.Stored(t, held.ID)
 			if !c.ends {
 				if stored.State != fixture.StateReturned || stored.ReclaimCount != int32(max(c.lost, 0)+1) {
@@ -119,8 +120,8 @@ func TestSupersededAttemptIsFencedOnly_E9_E10(t *testing.T) {
 	f.SetExecution(t, old.ID, "attempt_index = 1, lease_reclaim_count = 1")
 	fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), old.Lease, nil), fferr.ErrStaleLease)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 
 	if got := f.Stored(t, old.ID); got.State != fixture.StateRunning || got.AttemptIndex != 1 || got.ReclaimCount != 1 || got.LeaseEpoch != 1 {
 		t.Errorf("stored %+v, want it untouched", got)
@@ -150,7 +151,7 @@ func TestExpireLeasesClearsStrayLeases(t *testing.T) {
 		f.SetAttempt(t, c.ID, 0, "outcome = 'interrupted'")
 		before := f.Stored(t, c.ID)
 		f.Advance(fixture.LeaseTTL)
-		fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 		if after := f.Stored(t, c.ID); after.State != before.State || after.ReclaimCount != 0 || *after.LastMutation != *before.LastMutation {
 			t.Errorf("%s: stored %+v, want it untouched", name, after)
 		}
@@ -167,7 +168,7 @@ func TestExpireLeasesBesideThePointer(t *testing.T) {
 	f := fixture.NewCloned(t)
 	x := f.Seed(t, fixture.Merged(fixture.ClaimedByReference, fixture.Columns{"attempt_index": 1}))
 	f.SeedAttempt(t, x, 0, fixture.Columns{"lease_epoch": 4, "lease_expires_at_ms": fixture.Start.UnixMilli()})
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	if got := f.Stored(t, x); got.State != fixture.StateReturned || got.AttemptIndex != 0 || got.LeaseEpoch != 5 {
 		t.Errorf("stored %+v", got)
 	}
@@ -182,7 +183,7 @@ func TestExpireLeasesIgnoresAttemptsAboveThePointer(t *testing.T) {
 	c := f.Start(t)
 	f.SeedAttempt(t, c.ID, 3, nil)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	if got := f.Stored(t, c.ID); got.State != fixture.StateReturned || got.AttemptIndex != 0 {
 		t.Errorf("stored %+v", got)
 	}
@@ -193,8 +194,8 @@ func TestCrashIsNoTimeout_E13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 	f.WantState(t, c.ID, fixture.StateReturned)
 }

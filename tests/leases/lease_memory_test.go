@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -38,7 +39,7 @@ func TestLeaseFromHandleSettlesLikeTheClaimedOne(t *testing.T) {
 				t.Fatal(err)
 			}
 		}))
-		fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 		wantTimers(t, f.Fixture)
 		f.SetExecution(t, c.ID, "flow_id = NULL") // the next claim does not take its dependents
 		f.Exec(t, "DELETE FROM ffx_ready")

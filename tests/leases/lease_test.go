@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -222,7 +223,7 @@ func TestFormerHolderIsRefused_E8(t *testing.T) {
 	for call, do := range fixture.HolderCalls {
 		first := f.Start(t)
 		f.Advance(fixture.LeaseTTL)
-		if n, err := f.Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+		if n, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 		for _, moment := range []string{"after its expiry", "after the next claim", "after the end"} {

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -60,15 +61,15 @@ func TestLeaseTimersFollowRenewals(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(fixture.LeaseTTL / 2)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f, until)
 	if c := f.ClaimOne(t); c.ID != lost.ID || !c.Resumed {
 		t.Errorf("claimed %+v, want the lost one", c)
 	}
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 2)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f)
 }
 
@@ -82,13 +83,13 @@ func TestLeaseTimersMeetALockedLeaseOncePerCall(t *testing.T) {
 	log := new(fixture.StatementLog)
 	late := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
 	for range 10 { // the timer gets an id by chance each time
-		sent := fixture.Names(log.During(func() { fixture.Run(t, late.Maintenance().ExpireLeases, 0) }))
+		sent := fixture.Names(log.During(func() { fixture.Run(t, upkeep.Of(late).ExpireLeases, 0) }))
 		if n := len(sent) - len(slices.DeleteFunc(slices.Clone(sent), func(name string) bool { return name == "LookAtLeases" })); n != 2 {
 			t.Fatalf("sends %q, want two looks, the second of which finds nothing", sent)
 		}
 	}
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 }
 
 // A lease that this process has ended needs no scan. A single lease of a claim that it has not keeps its row, and so does one
@@ -160,12 +161,12 @@ func TestLeaseTimersAreDroppedOnSettlement(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			c.end(t, f, f.StartMany(t, 3))
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 			wantTimers(t, f, slices.Repeat([]time.Time{fixture.Start.Add(fixture.LeaseTTL)}, c.kept)...)
 			f.WantTimer(t, t, c.name)
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, c.lost)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, c.lost)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}
@@ -178,7 +179,7 @@ func TestLeaseTimersDropOrphanedAttempts(t *testing.T) {
 	f.Exec(t, "DELETE FROM ff_exec_core")
 	f.Advance(fixture.LeaseTTL)
 	before := f.Dump(t, c.ID)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 	wantTimers(t, f)
 	f.WantUnchanged(t, c.ID, before)
 }
@@ -225,8 +226,8 @@ func TestLeaseTimersOfForeignLeases(t *testing.T) {
 			wantTimers(t, f, due...)
 			f.SetExecution(t, x, fixture.ForeignClaim)
 			f.Advance(2 * time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}
@@ -271,8 +272,8 @@ func TestRepairQueueTimesOverdueLeases(t *testing.T) {
 	wantTimers(t, f)
 	f.Advance(time.Second)
 	f.Repair(t, 2)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 3)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 3)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 	wantTimers(t, f)
 	for _, c := range held {
 		fixture.WantLeaseError(t, f.CompleteExecution(t.Context(), c.Lease, nil), fferr.ErrStaleLease)
@@ -298,7 +299,7 @@ func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 		}
 	}
 	look := func(t *testing.T, f *fixture.Fixture, e *engine.Engine, _ engine.Claimed) {
-		if n, err := e.Maintenance().ExpireLeases(t.Context(), 10); err != nil || n > 1 {
+		if n, err := upkeep.Of(e).ExpireLeases(t.Context(), 10); err != nil || n > 1 {
 			t.Fatal(n, err)
 		}
 	}
@@ -327,14 +328,14 @@ func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 			c.write(t, f, f.WithTx(tx), held)
 			f.Advance(fixture.LeaseTTL - c.after)
 			late, log := f.Impatient(t)
-			before, err := late.Maintenance().ExpireLeases(t.Context(), 10)
+			before, err := upkeep.Of(late.Engine).ExpireLeases(t.Context(), 10)
 			if err != nil || len(log.Aborted()) > 0 {
 				t.Errorf("expired %d, %v, waiting: %q", before, err, log.Aborted())
 			}
 			f.End(t, tx, c.commits)
 			f.WantTimer(t, t, "ended")
 			f.Advance(2 * fixture.LeaseTTL)
-			after, err := f.Maintenance().ExpireLeases(t.Context(), 10)
+			after, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -345,7 +346,7 @@ func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 			if before+inTx+after != c.expired {
 				t.Errorf("expired %d meanwhile and %d after, want %d in all", before, after, c.expired)
 			}
-			fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops settled ones
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops settled ones
 			wantTimers(t, f)
 		})
 	}

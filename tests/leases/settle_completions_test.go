@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -170,12 +171,12 @@ func TestCompletionEventsCarryNamespaceAndTag_E29_I18(t *testing.T) {
 		{"lost too often", "failed", func(c engine.Claimed) error {
 			f.SetExecution(t, c.ID, "lease_reclaim_count = 1000")
 			f.Advance(fixture.LeaseTTL)
-			_, err := f.Maintenance().ExpireLeases(t.Context(), 10)
+			_, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10)
 			return err
 		}},
 		{"expired", "expired", func(engine.Claimed) error {
 			f.Advance(time.Hour)
-			_, err := f.Maintenance().ExpireDeadlines(t.Context(), 10)
+			_, err := upkeep.Of(f.Engine).ExpireDeadlines(t.Context(), 10)
 			return err
 		}},
 	} {

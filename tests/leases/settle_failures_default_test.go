@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -70,11 +71,11 @@ func TestFailuresWithoutARetryPolicyAreRetriedPatiently(t *testing.T) {
 				t.Fatalf("%s: retry %d is %+v after %v, %v; want it after %v", way.name, n+1, failed, failed.RetryAt.Sub(f.Time()), err, pause)
 			}
 			f.Advance(pause - time.Millisecond)
-			if done, err := f.Maintenance().PromoteDelayed(t.Context(), 10); done != 0 || err != nil {
+			if done, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 10); done != 0 || err != nil {
 				t.Errorf("%s: retry %d comes early: %d, %v", way.name, n+1, done, err)
 			}
 			f.Advance(time.Millisecond)
-			if done, err := f.Maintenance().PromoteDelayed(t.Context(), 10); done != 1 || err != nil {
+			if done, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 10); done != 1 || err != nil {
 				t.Fatalf("%s: retry %d does not come: %d, %v", way.name, n+1, done, err)
 			}
 		}

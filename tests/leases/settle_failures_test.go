@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -227,8 +228,8 @@ func TestFailExecutionRetriesBeyondItsDeadline(t *testing.T) {
 		t.Errorf("stored %+v", got)
 	}
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 	f.WantState(t, c.ID, fixture.StateExpired)
 }
 

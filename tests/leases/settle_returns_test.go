@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -40,11 +41,11 @@ func TestDelayExecution(t *testing.T) {
 	if err := f.DelayExecution(t.Context(), l, until.Add(time.Millisecond)); !errors.Is(err, fferr.ErrNotActive) {
 		t.Errorf("another delay: %v", err)
 	}
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
 	f.Advance(time.Hour - time.Millisecond)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
 	f.Advance(time.Millisecond)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	f.WantState(t, l.Execution, fixture.StateReturned)
 	if err := f.DelayExecution(t.Context(), l, until); err != nil {
 		t.Errorf("repeated after its time has come: %v", err)
@@ -83,16 +84,16 @@ func TestDelayKeepsTheDeadline_E17(t *testing.T) {
 				t.Errorf("stored %+v", got)
 			}
 			f.Advance(time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 			if c.until.Before(deadline) {
-				fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 				if got := f.Stored(t, l.Execution); *got.DeadlineAtMs != deadline.UnixMilli() || got.DelayUntilMs != nil {
 					t.Errorf("promoted: %+v", got)
 				}
 				f.ClaimOne(t)
 			}
 			f.Advance(time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 			f.WantState(t, l.Execution, fixture.StateExpired)
 		})
 	}
@@ -160,7 +161,7 @@ func TestDelayRacesAnExpiry(t *testing.T) {
 	wait := fixture.Async(t, func(ctx context.Context) error { return late.DelayExecution(ctx, l, fixture.Start.Add(time.Hour)) })
 	late.AwaitStop(t)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	late.Resume()
 	fixture.WantLeaseError(t, wait(), fferr.ErrStaleLease)
 	f.WantState(t, l.Execution, fixture.StateReturned)

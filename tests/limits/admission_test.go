@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -273,7 +274,7 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if _, err := r.Maintenance().AdmitWaiting(ctx, 100); err != nil {
+				if _, err := upkeep.Of(r.Engine).AdmitWaiting(ctx, 100); err != nil {
 					return err
 				}
 				if err := inUse(ctx, r); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -58,7 +59,7 @@ func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 	for range 4 {
 		gate := f.Rival(t)
 		process(func() error {
-			_, err := gate.Maintenance().AdmitWaiting(ctx, 100)
+			_, err := upkeep.Of(gate.Engine).AdmitWaiting(ctx, 100)
 			return err
 		})
 		for n := range 4 {
@@ -84,7 +85,7 @@ func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 			t.Errorf("%d are leased, limit %d", leased, limit)
 		}
 		left := count("lifecycle_phase <> 'terminal'")
-		if _, err := f.Maintenance().ExpireLeases(ctx, 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).ExpireLeases(ctx, 100); err != nil {
 			t.Error(err)
 		}
 		f.Advance(time.Duration(rand.IntN(4000)) * time.Millisecond)
@@ -136,7 +137,7 @@ func TestExhaustedBudgetCostsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for left := waiting; left > 0; {
-		if _, err := f.Maintenance().AdmitWaiting(t.Context(), 1_000); err != nil {
+		if _, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 1_000); err != nil {
 			t.Fatal(err)
 		}
 		claimed := claim(t, f, 1_000)
@@ -158,7 +159,7 @@ func TestExhaustedBudgetCostsNothing(t *testing.T) {
 func pass(t *testing.T, f *fixture.Fixture, tx pgx.Tx, read func() int64) int64 {
 	t.Helper()
 	before := read()
-	if _, err := f.WithTx(tx).Maintenance().AdmitWaiting(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.WithTx(tx)).AdmitWaiting(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	return read() - before
@@ -170,19 +171,19 @@ func TestWokenWorkQueuesAgain(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		away func(f *fixture.Fixture, l engine.Lease) error
-		wake func(mt engine.Maintenance) fixture.Job
+		wake func(mt *upkeep.Upkeep) fixture.Job
 	}{
 		{"delay", func(f *fixture.Fixture, l engine.Lease) error {
 			return f.DelayExecution(t.Context(), l, f.Time().Add(time.Second))
-		}, func(mt engine.Maintenance) fixture.Job { return mt.PromoteDelayed }},
+		}, func(mt *upkeep.Upkeep) fixture.Job { return mt.PromoteDelayed }},
 		{"retry", func(f *fixture.Fixture, l engine.Lease) error {
 			_, err := f.FailExecution(t.Context(), l, engine.Failure{})
 			return err
-		}, func(mt engine.Maintenance) fixture.Job { return mt.PromoteDelayed }},
+		}, func(mt *upkeep.Upkeep) fixture.Job { return mt.PromoteDelayed }},
 		{"suspend", func(f *fixture.Fixture, l engine.Lease) error {
 			_, err := f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: l, Condition: engine.Received("go"), Timeout: time.Second})
 			return err
-		}, func(mt engine.Maintenance) fixture.Job { return mt.ExpireWaits }},
+		}, func(mt *upkeep.Upkeep) fixture.Job { return mt.ExpireWaits }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -195,7 +196,7 @@ func TestWokenWorkQueuesAgain(t *testing.T) {
 			create(t, f, 2, under(q))
 			second := wantClaimable(t, f, 1, "while the first is away")[0]
 			f.Advance(2 * time.Second)
-			if n := f.Once(t, c.wake(f.Maintenance())); n != 1 {
+			if n := f.Once(t, c.wake(upkeep.Of(f.Engine))); n != 1 {
 				t.Fatalf("woke %d", n)
 			}
 			wantClaimable(t, f, 0, "while the second runs")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -44,7 +45,7 @@ func TestPassesAreCutAnywhere(t *testing.T) {
 		proxy := fixture.NewCuttingProxy(t, f.Url, moment, func() {})
 		const name = "cut"
 		pool := fixture.OpenPool(t, proxy.URL, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["application_name"] = name })
-		_, err := f.EngineOn(t, pool, engine.Config{NoListener: true}).Maintenance().AdmitWaiting(t.Context(), 100)
+		_, err := upkeep.Of(f.EngineOn(t, pool, engine.Config{NoListener: true})).AdmitWaiting(t.Context(), 100)
 		cut := proxy.Cut() // during the pass, and not while the pool is closed
 		pool.Close()
 		if cut == (err == nil) {

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -30,7 +31,7 @@ func (c *crowd) turn(ctx context.Context, f *fixture.Fixture, e *engine.Engine) 
 	rand.Shuffle(len(budgets), func(i, j int) { budgets[i], budgets[j] = budgets[j], budgets[i] })
 	switch rand.IntN(10) {
 	case 0, 1:
-		_, err := e.Maintenance().AdmitWaiting(ctx, 20)
+		_, err := upkeep.Of(e).AdmitWaiting(ctx, 20)
 		return err
 	case 2, 3:
 		specs := make([]engine.ExecutionSpec, 5)
@@ -50,7 +51,7 @@ func (c *crowd) turn(ctx context.Context, f *fixture.Fixture, e *engine.Engine) 
 	case 5:
 		return e.Operator().SetLimit(ctx, engine.LimitName{Name: limits[0]}, engine.LimitSetting{Units: rand.IntN(4)})
 	case 6:
-		_, err := e.Maintenance().ForgetLimitKeys(ctx, 100)
+		_, err := upkeep.Of(e).ForgetLimitKeys(ctx, 100)
 		return err
 	case 7:
 		for _, b := range budgets {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -66,7 +67,7 @@ func TestSmallBatchesReachAllLimits(t *testing.T) {
 	}
 	create(t, f, 1, at("g", 1))
 	for range 20 {
-		if _, err := f.Maintenance().AdmitWaiting(t.Context(), 2); err != nil {
+		if _, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 2); err != nil {
 			t.Fatal(err)
 		}
 	}

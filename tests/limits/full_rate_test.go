@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -19,7 +20,7 @@ func meteredPass(t *testing.T, f *fixture.Fixture, n int) int64 {
 			WHERE relname IN ('ffx_gate_use', 'ff_exec_core', 'ff_attempt')`).N
 	}
 	before, begin := read(), time.Now()
-	if acted, err := f.WithTx(tx).Maintenance().AdmitWaiting(t.Context(), max(n, 1)); err != nil || acted != n {
+	if acted, err := upkeep.Of(f.WithTx(tx)).AdmitWaiting(t.Context(), max(n, 1)); err != nil || acted != n {
 		t.Fatalf("a pass admitted %d, want %d: %v", acted, n, err)
 	}
 	t.Logf("a pass that admits %d takes %v", n, time.Since(begin))
@@ -95,7 +96,7 @@ func TestPassLooksAtAPageOfWhatHasNotStarted_L14(t *testing.T) {
 	}
 	n := 0
 	for range 3 {
-		acted, err := f.Maintenance().AdmitWaiting(t.Context(), 100)
+		acted, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 100)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -48,7 +49,7 @@ func TestFormerHolderFreesNoPlace(t *testing.T) {
 			wantClaimable(t, f, 0, "while the first runs")
 			f.SetAttempt(t, x, 0, "lease_expires_at_ms = 1")
 			f.Exec(t, "UPDATE ffx_lease_timer SET due_at_ms = 1")
-			f.Once(t, f.Maintenance().ExpireLeases)
+			f.Once(t, upkeep.Of(f.Engine).ExpireLeases)
 			if again := claim(t, f, 1); len(again) != 1 || again[0].ID != x {
 				t.Fatalf("claimed %v, want %s again", again, x)
 			}
@@ -117,7 +118,7 @@ func TestNewcomerReplacesNoMoreThanItTakes(t *testing.T) {
 	}
 	f.Advance(time.Millisecond)
 	created(t, f.Engine, kind, sync{})
-	if n, err := f.Maintenance().AdmitWaiting(t.Context(), 1); err != nil || n != 1 {
+	if n, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 1); err != nil || n != 1 {
 		t.Fatalf("acted on %d, %v, want one cancelled", n, err)
 	}
 	for i, x := range running {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -142,7 +143,7 @@ func idleKey(t *testing.T) (*fixture.Fixture, engine.Kind[sync, struct{}]) {
 
 func forgets(t *testing.T, eng *engine.Engine, want int) {
 	t.Helper()
-	if n, err := eng.Maintenance().ForgetLimitKeys(t.Context(), 100); n != want || err != nil {
+	if n, err := upkeep.Of(eng).ForgetLimitKeys(t.Context(), 100); n != want || err != nil {
 		t.Fatalf("forgot %d, %v, want %d", n, err, want)
 	}
 }
@@ -172,8 +173,8 @@ func TestIdleKeyIsForgottenBesideACreation(t *testing.T) {
 		for range 2 {
 			created(t, f.Engine, kind, sync{Tenant: "acme"})
 		}
-		if n := admit(t, f.Engine); n != 0 || f.Maintenance().NextAdmission().IsZero() {
-			t.Errorf("admitted %d beside the deletion, next look at %v", n, f.Maintenance().NextAdmission())
+		if n := admit(t, f.Engine); n != 0 || upkeep.Of(f.Engine).NextAdmission().IsZero() {
+			t.Errorf("admitted %d beside the deletion, next look at %v", n, upkeep.Of(f.Engine).NextAdmission())
 		}
 		fixture.Commit(t, tx)
 		wantOneByOne(t, f, 2)
@@ -182,7 +183,7 @@ func TestIdleKeyIsForgottenBesideACreation(t *testing.T) {
 		f, kind := idleKey(t)
 		r := f.StoppedBefore(t, "DropIdleGates")
 		done := fixture.Async(t, func(ctx context.Context) error {
-			n, err := r.Maintenance().ForgetLimitKeys(ctx, 100)
+			n, err := upkeep.Of(r.Engine).ForgetLimitKeys(ctx, 100)
 			if n != 0 {
 				t.Errorf("forgot %d", n)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -49,7 +50,7 @@ var waysToALane = []struct {
 	{"promotion", func(t *testing.T, f *fixture.Fixture) func() {
 		create(t, f, 1, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Minute) })
 		f.Advance(time.Minute)
-		return func() { f.Once(t, f.Maintenance().PromoteDelayed) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).PromoteDelayed) }
 	}},
 	{"an operator's promotion", func(t *testing.T, f *fixture.Fixture) func() {
 		x := create(t, f, 1, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Minute) })[0]
@@ -70,16 +71,16 @@ var waysToALane = []struct {
 	{"the timeout of a wait", func(t *testing.T, f *fixture.Fixture) func() {
 		f.Suspend(t, engine.Received("go"), func(s *engine.SuspendSpec) { s.OnTimeout = engine.ResumeOnTimeout })
 		f.Advance(time.Hour)
-		return func() { f.Once(t, f.Maintenance().ExpireWaits) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).ExpireWaits) }
 	}},
 	{"the end of a call", func(t *testing.T, f *fixture.Fixture) func() {
 		complete(t, f, called(t, f, "part"))
-		return func() { f.Once(t, f.Maintenance().ResumeCallers) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).ResumeCallers) }
 	}},
 	{"an expired lease", func(t *testing.T, f *fixture.Fixture) func() {
 		f.Start(t)
 		f.Advance(fixture.LeaseTTL)
-		return func() { f.Once(t, f.Maintenance().ExpireLeases) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).ExpireLeases) }
 	}},
 	{"the end of a block", func(t *testing.T, f *fixture.Fixture) func() {
 		x := create(t, f, 1)[0]
@@ -89,7 +90,7 @@ var waysToALane = []struct {
 	{"a capable worker", func(t *testing.T, f *fixture.Fixture) func() {
 		f.Block(t, create(t, f, 1)[0], state.WaitingForCapableWorker, "")
 		f.Register(t)
-		return func() { f.Once(t, f.Maintenance().UnblockRoutes) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).UnblockRoutes) }
 	}},
 	{"the end of a pause", func(t *testing.T, f *fixture.Fixture) func() {
 		create(t, f, 1)
@@ -121,7 +122,7 @@ var waysToALane = []struct {
 	{"a tick of a schedule", func(t *testing.T, f *fixture.Fixture) func() {
 		nothing(t, f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
 		f.Advance(time.Minute)
-		return func() { f.Once(t, f.Maintenance().RunSchedules) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).RunSchedules) }
 	}},
 	{"a pass of the gate", func(t *testing.T, f *fixture.Fixture) func() {
 		b := budgetOf(t, f, 10)
@@ -185,7 +186,7 @@ var waysToALane = []struct {
 	{"the deadline of a member of a sequence", func(t *testing.T, f *fixture.Fixture) func() {
 		inSequence(t, f, engine.SequenceSkips)
 		f.Advance(time.Hour)
-		return func() { f.Once(t, f.Maintenance().ExpireDeadlines) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).ExpireDeadlines) }
 	}},
 	{"the end of a member of a sequence, in a transaction", func(t *testing.T, f *fixture.Fixture) func() {
 		first := inSequence(t, f, engine.SequenceSkips)
@@ -200,7 +201,7 @@ var waysToALane = []struct {
 		tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}) // it leaves a note
 		nothing(t, f.WithTx(tx).CompleteExecution(t.Context(), first.Lease, nil))
 		fixture.Commit(t, tx)
-		return func() { f.Once(t, f.Maintenance().AdvanceSequences) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).AdvanceSequences) }
 	}},
 	{"continuing a sequence", func(t *testing.T, f *fixture.Fixture) func() {
 		f.Fail(t, inSequence(t, f, engine.SequenceStops).Lease, engine.Failure{Class: policy.Permanent})
@@ -215,7 +216,7 @@ var waysToALane = []struct {
 			s.Policy = &policy.Execution{AttemptTimeout: fixture.LeaseTTL / 2, Retry: policy.ImmediateRetries(3)}
 		})
 		f.Advance(fixture.LeaseTTL / 2)
-		return func() { f.Once(t, f.Maintenance().ExpireAttempts) }
+		return func() { f.Once(t, upkeep.Of(f.Engine).ExpireAttempts) }
 	}},
 	{"a revoked lease", func(t *testing.T, f *fixture.Fixture) func() {
 		l := f.Start(t).Lease

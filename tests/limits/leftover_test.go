@@ -7,6 +7,8 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -14,7 +16,7 @@ import (
 func forget(t *testing.T, f *fixture.Fixture) (n int) {
 	t.Helper()
 	for range 2 { // the second call begins at the first key
-		forgotten, err := f.Maintenance().ForgetLimitKeys(t.Context(), engine.MaxSweep)
+		forgotten, err := upkeep.Of(f.Engine).ForgetLimitKeys(t.Context(), core.MaxSweep)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -170,7 +171,7 @@ func TestForgottenKeyIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		n, err := f.Engine.Maintenance().PromoteDelayed(t.Context(), 10)
+		n, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		}
 	}
 	forget := func() int {
-		n, err := f.Maintenance().ForgetLimitKeys(t.Context(), 2)
+		n, err := upkeep.Of(f.Engine).ForgetLimitKeys(t.Context(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}

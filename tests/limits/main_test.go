@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -79,7 +80,7 @@ func create(t *testing.T, f *fixture.Fixture, n int, change ...func(*engine.Exec
 func admit(t *testing.T, eng *engine.Engine) (n int) {
 	t.Helper()
 	for {
-		acted, err := eng.Maintenance().AdmitWaiting(t.Context(), 100)
+		acted, err := upkeep.Of(eng).AdmitWaiting(t.Context(), 100)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -210,7 +211,7 @@ func (m *gateModel) describe(x *modelWork, exhausted map[id.BudgetID]bool) (text
 // none at a limit that both need.
 func (m *gateModel) quiet(t *testing.T, r *rapid.T) {
 	for {
-		n, err := m.Maintenance().AdmitWaiting(t.Context(), rapid.SampledFrom([]int{10, 100}).Draw(r, "batch"))
+		n, err := upkeep.Of(m.Engine).AdmitWaiting(t.Context(), rapid.SampledFrom([]int{10, 100}).Draw(r, "batch"))
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -363,7 +364,7 @@ func (m *gateModel) holds(t *testing.T) map[string]func(r *rapid.T, x *modelWork
 func (m *gateModel) advance(t *testing.T, r *rapid.T) {
 	m.Advance(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 3 * time.Second, fixture.LeaseTTL}).Draw(r, "time"))
 	if rapid.Bool().Draw(r, "jobs") {
-		mt := m.Maintenance()
+		mt := upkeep.Of(m.Engine)
 		for _, job := range []func(context.Context, int) (int, error){mt.ExpireLeases, mt.PromoteDelayed, mt.ExpireWaits, mt.ReleaseReservations} {
 			if _, err := job(t.Context(), 100); err != nil {
 				r.Fatal(err)
@@ -448,7 +449,7 @@ func TestGateMatchesTheModel(t *testing.T) {
 		"quiet":   func(r *rapid.T) { m.quiet(t, r) },
 		"advance": func(r *rapid.T) { m.advance(t, r) },
 		"pass": func(r *rapid.T) {
-			if _, err := m.Maintenance().AdmitWaiting(t.Context(), rapid.IntRange(1, 4).Draw(r, "batch")); err != nil {
+			if _, err := upkeep.Of(m.Engine).AdmitWaiting(t.Context(), rapid.IntRange(1, 4).Draw(r, "batch")); err != nil {
 				r.Fatal(err)
 			}
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -85,7 +86,7 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 			}
 			f.Advance(3 * time.Minute)
 			for n := 1; n > 0; {
-				n = ok(f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch))(t)
+				n = ok(upkeep.Of(f.Engine).RunSchedules(t.Context(), engine.MaxBatch))(t)
 			}
 		}},
 		{"unique work", func(t *testing.T, f *fixture.Fixture, spec func() engine.ExecutionSpec) {
@@ -230,7 +231,7 @@ func TestRetriesAndWaitsAskAgain(t *testing.T) {
 		{"retry", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) { f.Fail(t, c.Lease, engine.Failure{}) },
 			func(t *testing.T, f *fixture.Fixture, _ engine.Claimed) {
 				f.Advance(time.Minute)
-				f.Once(t, f.Maintenance().PromoteDelayed)
+				f.Once(t, upkeep.Of(f.Engine).PromoteDelayed)
 			}},
 		{"signal", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			f.SuspendAgain(t, c.Lease, engine.Received("go"))
@@ -240,7 +241,7 @@ func TestRetriesAndWaitsAskAgain(t *testing.T) {
 			f.SuspendAgain(t, c.Lease, engine.Received("go"), func(s *engine.SuspendSpec) { s.OnTimeout = engine.ResumeOnTimeout })
 		}, func(t *testing.T, f *fixture.Fixture, _ engine.Claimed) {
 			f.Advance(time.Hour)
-			f.Once(t, f.Maintenance().ExpireWaits)
+			f.Once(t, upkeep.Of(f.Engine).ExpireWaits)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

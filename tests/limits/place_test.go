@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -58,15 +59,15 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 		}, false},
 		{"expire", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			f.Advance(2 * time.Hour)
-			f.Once(t, f.Maintenance().ExpireDeadlines)
+			f.Once(t, upkeep.Of(f.Engine).ExpireDeadlines)
 		}, false},
 		{"lose the lease", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			f.Advance(2 * fixture.LeaseTTL)
-			f.Once(t, f.Maintenance().ExpireLeases)
+			f.Once(t, upkeep.Of(f.Engine).ExpireLeases)
 		}, true},
 		{"block", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			f.Advance(2 * fixture.LeaseTTL)
-			f.Once(t, f.Maintenance().ExpireLeases)
+			f.Once(t, upkeep.Of(f.Engine).ExpireLeases)
 			f.SetExecution(t, c.ID, "lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', public_state = 'waiting', blocking_reason = 'waiting_for_worker', ownership_state = 'unowned'")
 			f.Block(t, c.ID, state.PausedByOperator, "")
 		}, false},
@@ -109,7 +110,7 @@ func TestPlaceIsTakenAgain(t *testing.T) {
 	}
 	third := wantClaimable(t, f, 1, "while two are delayed")
 	f.Advance(time.Second)
-	f.Once(t, f.Maintenance().PromoteDelayed)
+	f.Once(t, upkeep.Of(f.Engine).PromoteDelayed)
 	running = append(third, wantClaimable(t, f, 1, "beside the third")...)
 	wantClaimable(t, f, 0, "when all places are taken")
 	complete(t, f, running[0])

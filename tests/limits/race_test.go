@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -18,7 +19,7 @@ func passing(t *testing.T, e *engine.Engine) func() int {
 		err error
 	}
 	wait := fixture.Async(t, func(ctx context.Context) result {
-		n, err := e.Maintenance().AdmitWaiting(ctx, 100)
+		n, err := upkeep.Of(e).AdmitWaiting(ctx, 100)
 		return result{n, err}
 	})
 	return func() int {
@@ -44,10 +45,10 @@ func TestOneProcessAdmitsAtALimit_B20(t *testing.T) {
 			r := f.StoppedBefore(t, statement)
 			pass := passing(t, r.Engine)
 			r.AwaitStop(t)
-			if n, err := f.Maintenance().AdmitWaiting(t.Context(), 100); err != nil || n != 0 {
+			if n, err := upkeep.Of(f.Engine).AdmitWaiting(t.Context(), 100); err != nil || n != 0 {
 				t.Errorf("beside another pass: %d, %v", n, err)
 			}
-			if f.Maintenance().NextAdmission().IsZero() {
+			if upkeep.Of(f.Engine).NextAdmission().IsZero() {
 				t.Error("does not look again soon")
 			}
 			complete(t, f, running[1]) // after the count, or before: fewer are in use than counted
@@ -108,7 +109,7 @@ func TestLimitsHoldInManyProcesses_B38(t *testing.T) {
 			spec := f.Worker()
 			spec.Instance = id.WorkerInstanceID(fmt.Sprint(f.Name, n))
 			for ctx.Err() == nil {
-				if _, err := r.Maintenance().AdmitWaiting(ctx, 100); err != nil {
+				if _, err := upkeep.Of(r.Engine).AdmitWaiting(ctx, 100); err != nil {
 					return err
 				}
 				claimed, err := r.Claim(ctx, spec, 3)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -160,7 +161,7 @@ func TestReplacedWhileTheGateMakesItsKey(t *testing.T) {
 	x := created(t, f.Engine, kind, sync{Tenant: "a"})
 	r := f.StoppedBefore(t, "EnsureGates")
 	done := fixture.Async(t, func(ctx context.Context) error {
-		_, err := r.Maintenance().AdmitWaiting(ctx, 100)
+		_, err := upkeep.Of(r.Engine).AdmitWaiting(ctx, 100)
 		return err
 	})
 	r.AwaitStop(t)

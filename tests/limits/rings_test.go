@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -13,7 +14,7 @@ import (
 // rings reports whether the gate was rung since the last call.
 func rings(f *fixture.Fixture) bool {
 	select {
-	case <-f.Maintenance().Gated():
+	case <-upkeep.Of(f.Engine).Gated():
 		return true
 	default:
 		return false
@@ -50,7 +51,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 		{"promotion", func(t *testing.T, f *fixture.Fixture) func() {
 			f.Fail(t, start(t, f).Lease, engine.Failure{})
 			f.Advance(time.Minute)
-			return func() { f.Once(t, f.Maintenance().PromoteDelayed) }
+			return func() { f.Once(t, upkeep.Of(f.Engine).PromoteDelayed) }
 		}},
 		{"an operator's promotion", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)
@@ -92,7 +93,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 			}))(t)
 			ok(f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: x.Lease, Call: "part"}))(t)
 			complete(t, f, f.ClaimN(t, 1)[0])
-			return func() { f.Once(t, f.Maintenance().ResumeCallers) }
+			return func() { f.Once(t, upkeep.Of(f.Engine).ResumeCallers) }
 		}},
 		{"a block", func(t *testing.T, f *fixture.Fixture) func() {
 			x := ok(f.CreateExecution(t.Context(), spec(f)))(t)
@@ -104,7 +105,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 			admit(t, f.Engine)
 			f.Block(t, x.ID, state.WaitingForCapableWorker, "")
 			f.Register(t)
-			return func() { f.Once(t, f.Maintenance().UnblockRoutes) }
+			return func() { f.Once(t, upkeep.Of(f.Engine).UnblockRoutes) }
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,7 +148,7 @@ func TestSignalFromSQLRingsTheGate(t *testing.T) {
 func TestWakersWithoutAFunctionDoNothing_L18(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var stops []func()
-	for _, on := range []func(func()) func(){f.Maintenance().OnEnded, f.Maintenance().OnGated, f.Maintenance().OnRescheduled} {
+	for _, on := range []func(func()) func(){upkeep.Of(f.Engine).OnEnded, upkeep.Of(f.Engine).OnGated, upkeep.Of(f.Engine).OnRescheduled} {
 		stops = append(stops, on(nil))
 	}
 	kind := kindOf(f, atOnce(1))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -163,7 +164,7 @@ func TestRateKeepsTheDatabasesTime(t *testing.T) {
 	for round, later := range []time.Duration{0, time.Hour, 2 * time.Hour, 48 * time.Hour} {
 		aside(t, f.Url, later, func(ctx context.Context, e *engine.Engine) error {
 			for { // until it admits nothing more
-				if n, err := e.Maintenance().AdmitWaiting(ctx, 100); err != nil || n == 0 {
+				if n, err := upkeep.Of(e).AdmitWaiting(ctx, 100); err != nil || n == 0 {
 					break
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -305,7 +306,7 @@ func TestBlockedExecutionEndsByItsDeadline(t *testing.T) {
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) })
 	f.Block(t, x, state.PausedByOperator, "")
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 	f.WantState(t, x, fixture.StateUnstarted)
 	f.WantQueue(t, t, "the deadline")
 }
@@ -438,7 +439,7 @@ func TestUnblockRoutes(t *testing.T) {
 			other := f.Create(t)
 			f.Block(t, other, state.PausedByOperator, "")
 			c.here(t, f)
-			n, err := f.Maintenance().UnblockRoutes(t.Context(), 10)
+			n, err := upkeep.Of(f.Engine).UnblockRoutes(t.Context(), 10)
 			if err != nil || (n == 1) != c.want {
 				t.Errorf("unblocked %d, %v", n, err)
 			}
@@ -452,7 +453,7 @@ func TestUnblockRoutes(t *testing.T) {
 			}
 			f.WantState(t, other, fixture.StateByOperator)
 			f.WantQueue(t, t, "the job")
-			fixture.Run(t, f.Maintenance().UnblockRoutes, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).UnblockRoutes, 0)
 		})
 	}
 }
@@ -475,7 +476,7 @@ func TestUnblockRoutesInBatches(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, all[1])
 	for i, want := range []int{3, 3, 0} {
-		if n, err := f.Maintenance().UnblockRoutes(t.Context(), 3); n != want || err != nil {
+		if n, err := upkeep.Of(f.Engine).UnblockRoutes(t.Context(), 3); n != want || err != nil {
 			t.Errorf("call %d unblocked %d, %v; want %d", i, n, err, want)
 		}
 	}
@@ -490,8 +491,8 @@ func TestUnblockRoutesInBatches(t *testing.T) {
 		t.Errorf("before the gate: %+v", got)
 	}
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().UnblockRoutes, 1)
-	if _, err := f.Maintenance().UnblockRoutes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
+	fixture.Run(t, upkeep.Of(f.Engine).UnblockRoutes, 1)
+	if _, err := upkeep.Of(f.Engine).UnblockRoutes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }
@@ -504,7 +505,7 @@ func TestUnblockRoutesWithAnOldSnapshot(t *testing.T) {
 	f.Registered(t, "i", "gpu", time.Hour, f.Lane)
 	held, release := f.Holding(t, "UnblockRoutes")
 	wait := fixture.Async(t, func(ctx context.Context) error {
-		n, err := held.Maintenance().UnblockRoutes(ctx, 10)
+		n, err := upkeep.Of(held.Engine).UnblockRoutes(ctx, 10)
 		if n != 0 {
 			err = errors.Join(err, fmt.Errorf("unblocked %d", n))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -356,7 +357,7 @@ func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	}
 	for f.Time().Before(fixture.Start.Add(time.Minute)) {
 		f.Advance(time.Minute)
-		if _, err := f.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 	}

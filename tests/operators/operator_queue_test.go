@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -176,7 +177,7 @@ func TestOperatorDelaysAnInterruptedAttempt(t *testing.T) {
 	}
 	f.WantState(t, c.ID, "runnable unowned not_eligible_until_time delayed attempt_interrupted waiting_for_delay")
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	if next := f.ClaimOne(t); next.ID != c.ID || next.Lease.Attempt != 0 || !next.Resumed {
 		t.Errorf("claimed %+v", next)
 	}

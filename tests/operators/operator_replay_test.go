@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -32,7 +33,7 @@ func TestReplayStartsAfresh_E49(t *testing.T) {
 	f.Fail(t, c.Lease, engine.Failure{Message: "no luck"})
 	c = f.ClaimOne(t)
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	c = f.ClaimOne(t)
 	f.Fail(t, c.Lease, engine.Failure{Message: "again", Category: "upstream"})
 	f.SeedGrant(t, c.ID)
@@ -124,7 +125,7 @@ var endings = map[string]func(t *testing.T, f *fixture.Fixture) id.ExecutionID{
 	"expired": func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 		x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) })
 		f.Advance(time.Second)
-		fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 		return x
 	},
 	// By the reference: a cancel of its handle writes phase terminal and takes the attempt's outcome away, one of an operator
@@ -172,7 +173,7 @@ func TestReplayAcceptsEveryEnd_E28(t *testing.T) {
 			if _, err := f.ExecutionResult(t.Context(), x); !errors.Is(err, fferr.ErrNotEnded) {
 				t.Errorf("its result: %v", err)
 			}
-			if n, err := f.Maintenance().ExpireDeadlines(t.Context(), 10); err != nil || n != 0 {
+			if n, err := upkeep.Of(f.Engine).ExpireDeadlines(t.Context(), 10); err != nil || n != 0 {
 				t.Errorf("%d expired, %v", n, err)
 			}
 			next := f.ClaimOne(t)
@@ -322,7 +323,7 @@ func TestReplayOfACancelledRetry(t *testing.T) {
 				c := f.Start(t, fixture.TimingOutAfter(time.Second, &policy.Retry{Backoff: policy.Fixed(time.Hour)}))
 				if timedOut {
 					f.Advance(time.Second)
-					fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+					fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 				} else {
 					f.Fail(t, c.Lease, engine.Failure{Message: "no luck"})
 				}

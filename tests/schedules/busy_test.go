@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -84,7 +85,7 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 			log := new(fixture.StatementLog)
 			late := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
 			sent := log.During(func() {
-				if m, err := late.Maintenance().RunSchedules(t.Context(), engine.MaxBatch); m != n+2 || err != nil {
+				if m, err := upkeep.Of(late).RunSchedules(t.Context(), engine.MaxBatch); m != n+2 || err != nil {
 					t.Errorf("%d schedules, error %v", m, err)
 				}
 			})
@@ -97,7 +98,7 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 				t.Errorf("%d tries, want %d at most", tries, most)
 			}
 			fixture.Await(t, "the schedule whose sequence is free", func() bool {
-				if _, err := late.Maintenance().RunSchedules(t.Context(), engine.MaxBatch); err != nil {
+				if _, err := upkeep.Of(late).RunSchedules(t.Context(), engine.MaxBatch); err != nil {
 					t.Fatal(err)
 				}
 				return describe(t, f, "free").Last.Outcome == engine.TickCreated
@@ -105,7 +106,7 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 			f.End(t, tx, false)
 			f.Advance(time.Second)
 			for {
-				m, err := f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch)
+				m, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), engine.MaxBatch)
 				if err != nil {
 					t.Fatal(err)
 				}

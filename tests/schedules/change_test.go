@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -63,7 +64,7 @@ func TestDueTickOutlastsAChange(t *testing.T) {
 			set(t, f, every(f, "s", time.Minute, change))
 			f.Advance(time.Minute + test.late)
 			set(t, f, every(f, "s", time.Hour, change))
-			if _, err := f.Maintenance().RunSchedules(t.Context(), 10); err != nil {
+			if _, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}
 			wantCreated(t, f, test.created)
@@ -127,12 +128,12 @@ func TestSchedulesGoOnAfterAClockThatWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(-24 * time.Hour)
-	asked, err := f.Maintenance().TakeJobs(t.Context(), engine.JobSpec{Holder: "p", Jobs: []engine.Job{engine.JobRunSchedules}})
+	asked, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), engine.JobSpec{Holder: "p", Jobs: []engine.Job{engine.JobRunSchedules}})
 	if due := asked.Jobs[engine.JobRunSchedules].Due; err != nil || !due.Equal(asked.Now) {
 		t.Errorf("due %v, now %v, error %v", due, asked.Now, err)
 	}
 	late := f.EngineOn(t, f.Pool, engine.Config{})
-	if _, err := late.Maintenance().RunSchedules(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(late).RunSchedules(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"s", "new"} {
@@ -141,7 +142,7 @@ func TestSchedulesGoOnAfterAClockThatWasAhead(t *testing.T) {
 		}
 	}
 	f.Advance(time.Minute)
-	if n, err := late.Maintenance().RunSchedules(t.Context(), 10); n != 2 || err != nil {
+	if n, err := upkeep.Of(late).RunSchedules(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("%d schedules, error %v", n, err)
 	}
 	wantCreated(t, f, "1m0s 1m0s 24h0m0s 24h0m0s")

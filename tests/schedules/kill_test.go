@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -48,7 +49,7 @@ func beRunner(input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = eng.Maintenance().RunSchedules(ctx, 10)
+	_, err = upkeep.Of(eng).RunSchedules(ctx, 10)
 	return err
 }
 
@@ -77,7 +78,7 @@ func TestProcessesKilledBetweenRoundTrips(t *testing.T) {
 		fixture.Await(t, "the server to end the sessions of the process", func() bool {
 			return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", string(f.Lane))) == 0
 		})
-		if _, err := f.Maintenance().RunSchedules(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
 		var wrong []string

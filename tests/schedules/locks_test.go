@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -75,7 +76,7 @@ func TestSchedulesOnAPoolOfOneConnection(t *testing.T) {
 			waits = append(waits, fixture.Async(t, call))
 		}
 		waits = append(waits, fixture.Async(t, func(ctx context.Context) error {
-			_, err := rival.Maintenance().RunSchedules(ctx, 10)
+			_, err := upkeep.Of(rival.Engine).RunSchedules(ctx, 10)
 			return err
 		}))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -188,7 +189,7 @@ func TestStartAndEnd(t *testing.T) {
 	}))
 	for range 10 {
 		f.Advance(30 * time.Second)
-		if _, err := f.Maintenance().RunSchedules(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
 	}

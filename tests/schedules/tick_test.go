@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -36,7 +37,7 @@ func set(t *testing.T, f *fixture.Fixture, spec engine.ScheduleSpec) {
 // run creates the executions of want due schedules.
 func run(t *testing.T, f *fixture.Fixture, want int) {
 	t.Helper()
-	if n, err := f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch); n != want || err != nil {
+	if n, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), engine.MaxBatch); n != want || err != nil {
 		t.Fatalf("%d schedules, error %v, want %d", n, err, want)
 	}
 }
@@ -123,7 +124,7 @@ func TestTicksAreCreatedOnceByManyProcesses(t *testing.T) {
 			eng := f.EngineOn(t, f.Pool, engine.Config{})
 			all.Go(func() {
 				for {
-					n, err := eng.Maintenance().RunSchedules(t.Context(), 7)
+					n, err := upkeep.Of(eng).RunSchedules(t.Context(), 7)
 					if errors.Is(err, fferr.ErrBusy) {
 						continue // another one inserts the lane
 					}
@@ -139,7 +140,7 @@ func TestTicksAreCreatedOnceByManyProcesses(t *testing.T) {
 		all.Wait()
 		// A process may have skipped what another one held until it ended.
 		for {
-			if n, err := f.Maintenance().RunSchedules(t.Context(), 7); err != nil || n == 0 {
+			if n, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), 7); err != nil || n == 0 {
 				break
 			}
 		}
@@ -160,7 +161,7 @@ func TestTickAndMoveAreOneTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := f.WithTx(tx).Maintenance().RunSchedules(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(tx)).RunSchedules(t.Context(), 10); n != 1 || err != nil {
 		t.Fatalf("%d, error %v", n, err)
 	}
 	run(t, f, 0) // it is locked

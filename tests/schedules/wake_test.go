@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,7 +17,7 @@ func TestChangedScheduleNotifiesOtherProcesses(t *testing.T) {
 	f := fixture.NewCloned(t)
 	other := f.Rival(t)
 	woken := make(chan struct{}, 100)
-	defer other.Maintenance().OnRescheduled(func() { woken <- struct{}{} })()
+	defer upkeep.Of(other.Engine).OnRescheduled(func() { woken <- struct{}{} })()
 	ready := make(chan struct{}, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -58,15 +59,15 @@ func TestEndHastensTheWaitingTick(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }))
 	woken := make(chan struct{}, 100)
-	defer f.Maintenance().OnEnded(func() { woken <- struct{}{} })()
+	defer upkeep.Of(f.Engine).OnEnded(func() { woken <- struct{}{} })()
 	f.Advance(time.Minute)
 	run(t, f, 1)
-	if f.Maintenance().TicksWait() {
+	if upkeep.Of(f.Engine).TicksWait() {
 		t.Error("a tick waits before one is late")
 	}
 	f.Advance(time.Minute)
 	run(t, f, 1)
-	if !f.Maintenance().TicksWait() {
+	if !upkeep.Of(f.Engine).TicksWait() {
 		t.Error("no tick waits")
 	}
 	f.Advance(100 * time.Millisecond) // it is due in a second
@@ -81,7 +82,7 @@ func TestEndHastensTheWaitingTick(t *testing.T) {
 	progress.Receive(t, "the end", woken)
 	run(t, f, 1)
 	wantCreated(t, f, "1m0s 2m0s")
-	if f.Maintenance().TicksWait() {
+	if upkeep.Of(f.Engine).TicksWait() {
 		t.Error("a tick still waits")
 	}
 }
@@ -114,7 +115,7 @@ func TestLateCommitIsFoundByTheNextWholeLook(t *testing.T) {
 	run(t, f, 0) // and everything before the last minute has been looked at
 	fixture.Commit(t, tx)
 	fixture.Await(t, "the tick", func() bool {
-		n, err := f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch)
+		n, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), engine.MaxBatch)
 		if err != nil {
 			t.Fatal(err)
 		}

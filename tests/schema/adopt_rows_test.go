@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -75,7 +76,7 @@ func settle(t *testing.T, databaseURL string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := eng.Maintenance()
+	m := upkeep.Of(eng)
 	for range 4 {
 		for walked := 1; walked > 0; {
 			var err error

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -104,7 +105,7 @@ func TestAdoptedWaitsGoOn(t *testing.T) {
 	if _, err := eng.SignalWaitpoint(t.Context(), over); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a wait that was over: %v", err)
 	}
-	if n, err := eng.Maintenance().ExpireWaits(t.Context(), 10); n != 1 || err != nil {
+	if n, err := upkeep.Of(eng).ExpireWaits(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("%d waits have timed out, %v", n, err)
 	}
 	// A handler that runs again finds the outcome of such a wait in its step, also after later waits.

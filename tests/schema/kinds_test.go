@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -56,7 +57,7 @@ func TestEveryQueueEntryHasAKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n, err := eng.Maintenance().RepairQueue(t.Context(), 100); err != nil || n < wantKinds {
+			if n, err := upkeep.Of(eng).RepairQueue(t.Context(), 100); err != nil || n < wantKinds {
 				t.Fatalf("repaired %d, %v", n, err)
 			}
 			return databaseURL

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -113,7 +114,7 @@ func beActor(input io.Reader) error {
 	if err := holder.Rollback(ctx); err != nil {
 		return err
 	}
-	if _, err := eng.Maintenance().AdvanceSequences(ctx, 10); err != nil {
+	if _, err := upkeep.Of(eng).AdvanceSequences(ctx, 10); err != nil {
 		return err
 	}
 	_, err = claim()
@@ -148,7 +149,7 @@ func finish(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
 	name := engine.SequenceName{Key: account}
 	for {
-		if _, err := f.Maintenance().AdvanceSequences(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).AdvanceSequences(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 		s, err := f.Operator().DescribeSequence(t.Context(), name)
@@ -164,7 +165,7 @@ func finish(t *testing.T, f *fixture.Fixture) {
 			}
 		}
 		f.Advance(2 * time.Minute)
-		if _, err := f.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 		claimed := f.ClaimN(t, 10)

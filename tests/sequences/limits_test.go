@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -25,7 +26,7 @@ func limited(t *testing.T, f *fixture.Fixture, name string, units int) func(*eng
 func admit(t *testing.T, eng *engine.Engine) {
 	t.Helper()
 	for {
-		n, err := eng.Maintenance().AdmitWaiting(t.Context(), 100)
+		n, err := upkeep.Of(eng).AdmitWaiting(t.Context(), 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestEndsAtTheGateMoveTheSequenceOn(t *testing.T) {
 		{"cancel", func(t *testing.T, l *line, x id.ExecutionID) { l.Cancel(t, x) }},
 		{"deadline", func(t *testing.T, l *line, _ id.ExecutionID) {
 			l.Advance(2 * time.Hour)
-			fixture.Run(t, l.Maintenance().ExpireDeadlines, 1)
+			fixture.Run(t, upkeep.Of(l.Engine).ExpireDeadlines, 1)
 		}},
 		{"deletion", func(t *testing.T, l *line, x id.ExecutionID) {
 			l.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", x.UUID())
@@ -244,14 +245,14 @@ func TestDelaysComeBeforeTheGate(t *testing.T) {
 	l.wantState(t, 1, state.PublicDelayed)
 	l.complete(t, l.rivalOf(t, limit))
 	l.Advance(time.Hour)
-	fixture.Run(t, l.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).PromoteDelayed, 1)
 	l.wantState(t, 1, state.PublicRateLimited)
 	admit(t, l.Engine)
 	l.fail(t, l.wantTurn(t, 1))
 	l.wantState(t, 1, state.PublicDelayed)
 	l.complete(t, l.rivalOf(t, limit)) // while it waits for its retry
 	l.Advance(time.Hour)
-	fixture.Run(t, l.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).PromoteDelayed, 1)
 	admit(t, l.Engine)
 	l.complete(t, l.wantTurn(t, 1))
 	l.wantRows(t, 0, 0, 0)
@@ -271,7 +272,7 @@ func TestEndsRingTheGate(t *testing.T) {
 	l := &line{Fixture: fixture.NewCloned(t)}
 	limit := limited(t, l.Fixture, "database", 1)
 	other := limited(t, l.Fixture, "api", 9) // with two limits no place is handed over
-	m := l.Maintenance()
+	m := upkeep.Of(l.Engine)
 	ring := func() bool {
 		select {
 		case <-m.Gated():
@@ -339,7 +340,7 @@ func TestNotedEndsLeadToTheGate(t *testing.T) {
 	}
 	l.complete(t, l.rivalOf(t, limit))
 	fixture.Commit(t, holder)
-	fixture.Run(t, l.Maintenance().AdvanceSequences, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).AdvanceSequences, 1)
 	l.wantState(t, 1, state.PublicRateLimited)
 	admit(t, l.Engine)
 	if claimed := l.ClaimN(t, 10); len(claimed) != 1 {
@@ -371,10 +372,10 @@ func TestMembersUnderALimitInManyProcesses(t *testing.T) {
 			spec := f.Worker()
 			spec.Instance = id.WorkerInstanceID(fmt.Sprint(f.Name, n))
 			for left := 1; left > 0; {
-				if _, err := r.Maintenance().AdvanceSequences(ctx, 100); err != nil {
+				if _, err := upkeep.Of(r.Engine).AdvanceSequences(ctx, 100); err != nil {
 					return err
 				}
-				if _, err := r.Maintenance().AdmitWaiting(ctx, 100); err != nil {
+				if _, err := upkeep.Of(r.Engine).AdmitWaiting(ctx, 100); err != nil {
 					return err
 				}
 				claimed, err := r.Claim(ctx, spec, 2)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -53,7 +54,7 @@ func TestSequencesAgreeWithAModel(t *testing.T) {
 		name := engine.SequenceName{Key: key}
 		for range rapid.IntRange(5, 25).Draw(r, "steps") {
 			act(t, r, f, m, key)
-			if _, err := f.Maintenance().AdvanceSequences(t.Context(), 100); err != nil {
+			if _, err := upkeep.Of(f.Engine).AdvanceSequences(t.Context(), 100); err != nil {
 				r.Fatal(err)
 			}
 			agree(t, r, f, m, name)
@@ -136,7 +137,7 @@ func act(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, key string) {
 		}
 	case "expire":
 		f.Advance(time.Hour)
-		if _, err := f.Maintenance().ExpireDeadlines(ctx, 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).ExpireDeadlines(ctx, 100); err != nil {
 			r.Fatal(err)
 		}
 		for _, x := range slices.Clone(m.line) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -51,9 +52,9 @@ func TestEndsWaitForNoLock(t *testing.T) {
 			l.complete(t, c)
 			l.wantTurn(t, -1)
 			l.wantRows(t, 1, 1, 1)
-			fixture.Run(t, l.Maintenance().AdvanceSequences, 0)
+			fixture.Run(t, upkeep.Of(l.Engine).AdvanceSequences, 0)
 			commit(t, holder)
-			fixture.Run(t, l.Maintenance().AdvanceSequences, 1)
+			fixture.Run(t, upkeep.Of(l.Engine).AdvanceSequences, 1)
 			l.wantRows(t, 1, 1, 0)
 			l.complete(t, l.wantTurn(t, 1))
 			l.wantRows(t, 0, 0, 0)
@@ -80,7 +81,7 @@ func TestCreatorInALongTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.wantTurn(t, -1)
-			fixture.Run(t, l.Maintenance().AdvanceSequences, 1)
+			fixture.Run(t, upkeep.Of(l.Engine).AdvanceSequences, 1)
 			if commits {
 				l.complete(t, l.wantTurn(t, 1))
 			}
@@ -142,7 +143,7 @@ func TestTwoEndsAtOnce(t *testing.T) {
 			commit(t, canceller)
 			commit(t, ender)
 			for _, n := range []int{100} {
-				if _, err := l.Maintenance().AdvanceSequences(t.Context(), n); err != nil {
+				if _, err := upkeep.Of(l.Engine).AdvanceSequences(t.Context(), n); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -165,7 +166,7 @@ func TestEndsAtStricterLevels(t *testing.T) {
 				t.Fatal(err)
 			}
 			commit(t, tx)
-			fixture.Run(t, l.Maintenance().AdvanceSequences, 1)
+			fixture.Run(t, upkeep.Of(l.Engine).AdvanceSequences, 1)
 			l.complete(t, l.wantTurn(t, 1))
 			l.wantRows(t, 0, 0, 0)
 		})
@@ -204,7 +205,7 @@ func TestStoppedSequenceOutlastsItsMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id = $1", l.members[2].UUID())
-	if _, err := l.Maintenance().AdvanceSequences(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(l.Engine).AdvanceSequences(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	l.wantTurn(t, -1)

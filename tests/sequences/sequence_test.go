@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -144,11 +145,11 @@ func TestExpiredMemberStopsInItsTurn(t *testing.T) {
 	}), l.Create(t, of(engine.Sequence{Key: account})))
 	c := l.wantTurn(t, 0)
 	l.Advance(time.Hour)
-	fixture.Run(t, l.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).ExpireDeadlines, 1)
 	if s := l.describe(t); !s.StoppedAt.IsZero() {
 		t.Errorf("stopped before its turn: %+v", s)
 	}
-	fixture.Run(t, l.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).ExpireLeases, 1)
 	l.complete(t, l.wantTurn(t, 0))
 	l.wantTurn(t, -1)
 	if s := l.describe(t); s.StoppedAt.IsZero() || s.First != l.members[1] {
@@ -166,14 +167,14 @@ func TestTurnIsKept(t *testing.T) {
 	}), l.Create(t, of(engine.Sequence{Key: account}), func(spec *engine.ExecutionSpec) { spec.DelayUntil = l.Time().Add(3 * time.Hour) }))
 	l.wantTurn(t, -1)
 	l.Advance(time.Minute)
-	fixture.Run(t, l.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).PromoteDelayed, 1)
 	l.fail(t, l.wantTurn(t, 0))
 	l.wantTurn(t, -1)
 	l.Advance(time.Minute)
-	fixture.Run(t, l.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).PromoteDelayed, 1)
 	l.wantTurn(t, 0)
 	l.Advance(time.Hour)
-	fixture.Run(t, l.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).ExpireLeases, 1)
 	l.complete(t, l.wantTurn(t, 0))
 	// The second one has a delay of its own.
 	l.wantTurn(t, -1)
@@ -181,7 +182,7 @@ func TestTurnIsKept(t *testing.T) {
 		t.Errorf("%+v", s.State)
 	}
 	l.Advance(2 * time.Hour)
-	fixture.Run(t, l.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(l.Engine).PromoteDelayed, 1)
 	l.complete(t, l.wantTurn(t, 1))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -40,7 +41,7 @@ func TestTimeoutsLookAgainUnderTheLock(t *testing.T) {
 	f.Advance(time.Hour)
 	job := f.StoppedBefore(t, "TakeSuspended")
 	expired := fixture.Async(t, func(ctx context.Context) int {
-		n, err := job.Engine.Maintenance().ExpireWaits(ctx, 10)
+		n, err := upkeep.Of(job.Engine).ExpireWaits(ctx, 10)
 		if err != nil {
 			t.Error(err)
 		}
@@ -69,7 +70,7 @@ func TestTimeoutsOfNewMembersNeedTheirFlow(t *testing.T) {
 	f.Advance(time.Hour)
 	job := f.StoppedBefore(t, "TakeSuspended")
 	expired := fixture.Async(t, func(ctx context.Context) int {
-		n, err := job.Engine.Maintenance().ExpireWaits(ctx, 10)
+		n, err := upkeep.Of(job.Engine).ExpireWaits(ctx, 10)
 		if err != nil {
 			t.Error(err)
 		}
@@ -84,7 +85,7 @@ func TestTimeoutsOfNewMembersNeedTheirFlow(t *testing.T) {
 		t.Errorf("acted on %d waits", n)
 	}
 	f.WantState(t, x, fixture.StateSuspended)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	f.WantState(t, x, fixture.StateFailed)
 }
 
@@ -134,7 +135,7 @@ func TestEndsOfWaitsWakeTheirLanes(t *testing.T) {
 			f.Suspend(t, ready)
 			f.Advance(time.Hour)
 			return func(ctx context.Context, e *engine.Engine) error {
-				_, err := e.Maintenance().ExpireWaits(ctx, 10)
+				_, err := upkeep.Of(e).ExpireWaits(ctx, 10)
 				return err
 			}
 		},
@@ -147,7 +148,7 @@ func TestEndsOfWaitsWakeTheirLanes(t *testing.T) {
 				t.Fatal(err)
 			}
 			return func(ctx context.Context, e *engine.Engine) error {
-				_, err := e.Maintenance().ResumeCallers(ctx, 10)
+				_, err := upkeep.Of(e).ResumeCallers(ctx, 10)
 				return err
 			}
 		},

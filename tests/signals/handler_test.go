@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 )
@@ -294,7 +295,7 @@ func TestPayloadOfALinkIsForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Advance(time.Hour)
-			if _, err := f.Maintenance().SweepWaits(t.Context(), 100); err != nil {
+			if _, err := upkeep.Of(f.Engine).SweepWaits(t.Context(), 100); err != nil {
 				t.Fatal(err)
 			}
 			if s, w := rows(t, f, "ff_suspension_current"), rows(t, f, "ff_waitpoint_pending"); s+w > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -72,9 +73,9 @@ func meetingCalls(s *scene) map[string]func(context.Context, *engine.Engine) str
 		"close": func(ctx context.Context, e *engine.Engine) string {
 			return done(e.CloseWaitpoint(ctx, s.lease, s.point.ID))
 		},
-		"expire waits": func(ctx context.Context, e *engine.Engine) string { return job(e.Maintenance().ExpireWaits(ctx, 10)) },
+		"expire waits": func(ctx context.Context, e *engine.Engine) string { return job(upkeep.Of(e).ExpireWaits(ctx, 10)) },
 		"expire waitpoints": func(ctx context.Context, e *engine.Engine) string {
-			return job(e.Maintenance().ExpireWaitpoints(ctx, 10))
+			return job(upkeep.Of(e).ExpireWaitpoints(ctx, 10))
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 var asActor = flag.Bool("signals.actor", false, "be a process that a test kills, with orders on its standard input")
@@ -111,7 +112,7 @@ func act(input io.Reader) error {
 	case "resume":
 		return eng.Resume(ctx, x, 0)
 	case "time out":
-		_, err := eng.Maintenance().ExpireWaits(ctx, 10)
+		_, err := upkeep.Of(eng).ExpireWaits(ctx, 10)
 		return err
 	}
 	return fmt.Errorf("no role is %q", told.Role)

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -88,7 +89,7 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := later.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(later).ExpireLeases(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	if r.noSignal {
@@ -96,7 +97,7 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := later.Maintenance().ExpireWaits(t.Context(), 10); err != nil {
+		if _, err := upkeep.Of(later).ExpireWaits(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
 	}

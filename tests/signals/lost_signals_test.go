@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -26,16 +27,16 @@ func TestKeptSignalsOutliveWaitpoints(t *testing.T) {
 		}, fferr.ErrNotFound},
 		{"by name, expired", false, func(t *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
-			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 1)
 		}, fferr.ErrNotFound},
 		{"by a token, expired", true, func(t *testing.T, f *fixture.Fixture, _ engine.Lease, _ engine.Waitpoint) {
 			f.Advance(time.Second)
-			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
-			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 0)
 		}, fferr.ErrNotFound},
 		{"by a token, expired, then closed", true, func(t *testing.T, f *fixture.Fixture, l engine.Lease, w engine.Waitpoint) {
 			f.Advance(time.Second)
-			fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 1)
 			if err := f.CloseWaitpoint(t.Context(), l, w.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestLeaseOfASatisfiedWaitRunsOut(t *testing.T) {
 	if got := f.SuspendAgain(t, l, ready); !got.Satisfied {
 		t.Fatalf("%+v", got)
 	}
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0) // drops the timers of ended leases
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0) // drops the timers of ended leases
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 }

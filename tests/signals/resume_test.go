@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -120,7 +121,7 @@ func TestResumeIsNoEnd_S48_I17_M39(t *testing.T) {
 	if !slices.Equal(stored, []string{"resumable t", "resumable t"}) {
 		t.Errorf("%q", stored)
 	}
-	if _, err := f.Maintenance().DispatchCompletions(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(f.Engine).DispatchCompletions(t.Context(), 10); err != nil {
 		t.Error(err)
 	}
 	if got := f.Members(t, flow)["b"]; got != before {
@@ -173,7 +174,7 @@ func TestEventsOfWaitsCarryTheirTenant_S54(t *testing.T) {
 		l := f.Start(t, tenant).Lease
 		f.SuspendAgain(t, l, ready, func(s *engine.SuspendSpec) { s.OnTimeout = effect })
 		f.Advance(time.Hour)
-		fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 		if effect == engine.ResumeOnTimeout {
 			if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: l.Execution}); err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -69,7 +70,7 @@ func TestScansOfWaitsAreOneStatement_S50(t *testing.T) {
 	log := new(fixture.RoundTripLog)
 	eng := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = log }), engine.Config{})
 	for name, scan := range map[string]func(context.Context, int) (int, error){
-		"ScanTimedOutWaits": eng.Maintenance().ExpireWaits, "ExpireWaitpoints": eng.Maintenance().ExpireWaitpoints,
+		"ScanTimedOutWaits": upkeep.Of(eng).ExpireWaits, "ExpireWaitpoints": upkeep.Of(eng).ExpireWaitpoints,
 	} {
 		sent, trips := log.Of(func() {
 			if n, err := scan(t.Context(), 100); n != 0 || err != nil {
@@ -167,7 +168,7 @@ func TestTimeoutAfterALock(t *testing.T) {
 			// The job has found the wait in its snapshot, and has not locked it.
 			held, release := f.Holding(t, "ScanTimedOutWaits")
 			ran := fixture.Async(t, func(ctx context.Context) error {
-				_, err := held.Maintenance().ExpireWaits(ctx, 10)
+				_, err := upkeep.Of(held.Engine).ExpireWaits(ctx, 10)
 				return err
 			})
 			held.AwaitBlocked(t, f)

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // effectOf names the effect of a signal, or the reason of its refusal.
@@ -185,7 +186,7 @@ func (m *model) closeWaitpoint(rt *rapid.T) {
 
 // expireWaitpoints runs the job. Signals that came in time stay, but without their waitpoint.
 func (m *model) expireWaitpoints(rt *rapid.T) {
-	_, err := m.f.Maintenance().ExpireWaitpoints(m.t.Context(), 100)
+	_, err := upkeep.Of(m.f.Engine).ExpireWaitpoints(m.t.Context(), 100)
 	m.must(rt, err, "expire waitpoints")
 	for _, p := range m.points {
 		if !p.bound && !m.f.Time().Before(p.ExpiresAt) {

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -245,7 +246,7 @@ func (m *model) promote(rt *rapid.T) {
 		rt.Skip()
 	}
 	m.f.Advance(time.Minute)
-	fixture.Run(m.t, m.f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(m.t, upkeep.Of(m.f.Engine).PromoteDelayed, 1)
 	m.phase = "ready"
 	m.note("its delay is over")
 }
@@ -255,17 +256,17 @@ func (m *model) timeOut(rt *rapid.T) {
 	m.f.Advance(time.Hour)
 	switch m.phase {
 	case "running": // its lease has ended
-		fixture.Run(m.t, m.f.Maintenance().ExpireLeases, 1)
+		fixture.Run(m.t, upkeep.Of(m.f.Engine).ExpireLeases, 1)
 		m.phase = "ready"
 	case "delayed":
-		fixture.Run(m.t, m.f.Maintenance().PromoteDelayed, 1)
+		fixture.Run(m.t, upkeep.Of(m.f.Engine).PromoteDelayed, 1)
 		m.phase = "ready"
 	}
 	// A signal that comes after the time, and before the job, doesn't satisfy the wait.
 	if m.phase == "suspended" && rapid.Bool().Draw(rt, "a late signal") {
 		m.signal(rt)
 	}
-	n, err := m.f.Maintenance().ExpireWaits(m.t.Context(), 100)
+	n, err := upkeep.Of(m.f.Engine).ExpireWaits(m.t.Context(), 100)
 	m.must(rt, err, "expire waits")
 	if want := map[bool]int{true: 1}[m.phase == "suspended"]; n != want {
 		rt.Fatalf("%d waits timed out, want %d", n, want)

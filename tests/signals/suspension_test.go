@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -61,8 +62,8 @@ func TestSuspendUntilASignal(t *testing.T) {
 	}
 	// Neither the lease's end nor the attempt's timeout ends the wait.
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 0)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 	if got := f.Signal(t, l, "other"); got != "buffered" {
 		t.Error(got)
 	}
@@ -199,15 +200,15 @@ func TestTimeouts_S1_S23(t *testing.T) {
 			f := fixture.NewCloned(t)
 			l := f.Suspend(t, ready, func(s *engine.SuspendSpec) { s.OnTimeout = c.effect })
 			f.Advance(time.Hour - time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 			f.WantState(t, l.Execution, fixture.StateSuspended)
 			f.Advance(time.Millisecond)
 			// From its time on the clock decides, whether or not the job has run.
 			if got := f.Signal(t, l, "ready"); got != "buffered" {
 				t.Errorf("a signal after the time: %s", got)
 			}
-			fixture.Run(t, f.Maintenance().ExpireWaits, 1)
-			fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 			f.WantState(t, l.Execution, c.state)
 			f.WantEvents(t, l.Execution, append([]string{"lease acquired", "lease revoked backend"}, c.events...)...)
 			_, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: l.Execution, Name: "ready"})
@@ -230,10 +231,10 @@ func TestEscalatedWaitTakesItsSignal_S25(t *testing.T) {
 	f := fixture.NewCloned(t)
 	l := f.Suspend(t, ready, func(s *engine.SuspendSpec) { s.OnTimeout = engine.EscalateOnTimeout })
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	f.WantState(t, l.Execution, "suspended unowned not_applicable suspended attempt_interrupted paused_by_operator")
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 	if got := f.Signal(t, l, "ready"); got != "satisfied" {
 		t.Error(got)
 	}
@@ -247,7 +248,7 @@ func TestTimeoutOfAFormerWait_S1(t *testing.T) {
 	f.Signal(t, l, "ready")
 	again := f.ClaimOne(t)
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 	f.WantState(t, l.Execution, fixture.StateRunning)
 	_ = again
 }
@@ -269,7 +270,7 @@ func TestResume_S18_S20_S21_S53(t *testing.T) {
 		t.Errorf("resumed twice: %v, %v", err, refusal)
 	}
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	again := f.ClaimOne(t)
 	received, err := f.ReceivedSignals(t.Context(), l.Execution)
 	if err != nil || len(received) != 1 || received[0].Name != "paid" || received[0].Matched || !again.Resumed {
@@ -297,7 +298,7 @@ func TestCancelWhileSuspended_S2(t *testing.T) {
 		t.Error(err)
 	}
 	f.Advance(2 * time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 	if err := f.Engine.Resume(t.Context(), l.Execution, 0); !errors.Is(err, fferr.ErrNotSuspended) {
 		t.Error(err)
 	}
@@ -315,12 +316,12 @@ func TestTimeoutsPassLockedRows(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, leases[0].Execution)
 	for _, want := range []int{2, 2, 0} {
-		if n, err := f.Maintenance().ExpireWaits(t.Context(), 2); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).ExpireWaits(t.Context(), 2); err != nil || n != want {
 			t.Errorf("%d, %v; want %d", n, err, want)
 		}
 	}
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 }
 
 // The end of a member by its timeout has its consequences in the same transaction, and so has the cancel of its flow.
@@ -340,7 +341,7 @@ func TestTimeoutOfAMember(t *testing.T) {
 		if err := f.WithTx(tx).LockFlows(t.Context(), flow); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := f.WithTx(tx).Maintenance().ExpireWaits(t.Context(), 10); err != nil || n != 1 {
+		if n, err := upkeep.Of(f.WithTx(tx)).ExpireWaits(t.Context(), 10); err != nil || n != 1 {
 			t.Errorf("in the transaction that holds the flow: %d, %v", n, err)
 		}
 		fixture.Commit(t, tx)

@@ -9,6 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -32,7 +34,7 @@ func afterAWait(t *testing.T, f *fixture.Fixture, change ...func(*engine.SignalS
 
 func sweep(t *testing.T, f *fixture.Fixture, want int) {
 	t.Helper()
-	fixture.Run(t, f.Maintenance().SweepWaits, want)
+	fixture.Run(t, upkeep.Of(f.Engine).SweepWaits, want)
 }
 
 // Whatever ends an execution, nothing of its waits stays open. An end by its holder leaves them to the sweep, and the
@@ -65,17 +67,17 @@ func TestEndsLeaveNoWaits(t *testing.T) {
 		}, false},
 		"timeout of the attempt": {func(t *testing.T, f *fixture.Fixture, _ engine.Lease) {
 			f.Advance(time.Minute)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 		}, false},
 		"timeout of the wait": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			f.SuspendAgain(t, l, ready, func(s *engine.SuspendSpec) { s.OnTimeout = engine.FailOnTimeout })
 			f.Advance(time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 		}, false},
 		"deadline": {func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			f.SuspendAgain(t, l, ready, func(s *engine.SuspendSpec) { s.Timeout = 0 })
 			f.Advance(48 * time.Hour)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +157,7 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 	deleted := 0
 	for range 4 {
-		n, err := f.Maintenance().SweepWaits(t.Context(), 1)
+		n, err := upkeep.Of(f.Engine).SweepWaits(t.Context(), 1)
 		if err != nil || n > 1 {
 			t.Fatal(n, err)
 		}
@@ -167,8 +169,8 @@ func TestSweepGoesOn(t *testing.T) {
 	fixture.Commit(t, tx)
 	f.Exec(t, "INSERT INTO ff_suspension_current (partition_key, execution_id, suspension_id, suspended_at_ms, condition) VALUES (7, gen_random_uuid(), gen_random_uuid(), 1, '{}')")
 	sweep(t, f, 2)
-	for _, batch := range []int{0, engine.MaxSweep + 1} {
-		_, err := f.Maintenance().SweepWaits(t.Context(), batch)
+	for _, batch := range []int{0, core.MaxSweep + 1} {
+		_, err := upkeep.Of(f.Engine).SweepWaits(t.Context(), batch)
 		fixture.WantInputError(t, err, "batch")
 	}
 }
@@ -201,13 +203,13 @@ func TestTimeoutOfAnEndedExecution(t *testing.T) {
 	f.Advance(time.Hour)
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, x)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	if got := storedSuspension(t, f, x); got.TimeoutAtMs != nil || got.Behavior != nil || got.Open {
 		t.Errorf("%+v", got)
 	}
-	fixture.Run(t, f.Maintenance().ExpireWaits, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 0)
 	if got := storedSuspension(t, f, kept); got.TimeoutAtMs == nil || !got.Open {
 		t.Errorf("the other one: %+v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -127,7 +128,7 @@ func TestExpiryKeepsSignals_S26_M15(t *testing.T) {
 	const stored = "SELECT member_map::text FROM ff_suspension_current"
 	before := fixture.Texts(t, f.Pool, stored)
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 1)
 	if got := fixture.Texts(t, f.Pool, stored); !slices.Equal(got, before) || !strings.HasPrefix(got[0], `{"paid": [{`) {
 		t.Errorf("%q became %q", before, got)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 )
@@ -65,7 +66,7 @@ func TestWaitpointOfAWait_S4_S5_S6(t *testing.T) {
 	}
 	f.SuspendAgain(t, l, engine.Received("approved").At(decision), func(s *engine.SuspendSpec) { s.Timeout = 3 * time.Hour })
 	f.Advance(2 * time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaitpoints, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 0)
 	if got, err := sendBy(t, f, w, "rejected"); err != nil || got.Effect != engine.SignalAppended {
 		t.Errorf("another name: %+v, %v", got, err)
 	}
@@ -158,7 +159,7 @@ func TestWaitpointsEnd_S27_S28(t *testing.T) {
 	if _, err := sendBy(t, f, next, "approved"); !errors.Is(err, fferr.ErrWaitpointClosed) {
 		t.Errorf("expired: %v", err)
 	}
-	fixture.Run(t, f.Maintenance().ExpireWaitpoints, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaitpoints, 1)
 	if n := rows(t, f, "ff_waitpoint_pending"); n != 0 {
 		t.Errorf("%d are left", n)
 	}

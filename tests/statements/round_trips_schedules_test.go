@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -44,7 +45,7 @@ func TestRoundTripsOfDueSchedules(t *testing.T) {
 				}
 				f.Advance(time.Minute)
 				return log.Of(func() {
-					if ran, err := f.Maintenance().RunSchedules(t.Context(), engine.MaxBatch); ran != n || err != nil {
+					if ran, err := upkeep.Of(f.Engine).RunSchedules(t.Context(), engine.MaxBatch); ran != n || err != nil {
 						t.Errorf("%d schedules, error %v, want %d", ran, err, n)
 					}
 				})

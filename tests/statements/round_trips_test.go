@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -149,24 +150,24 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 		}},
 		{name: "expire leases", started: true, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
 			f.Advance(fixture.LeaseTTL)
-			_, err := f.Maintenance().ExpireLeases(ctx, n)
+			_, err := upkeep.Of(f.Engine).ExpireLeases(ctx, n)
 			return err
 		}},
 		{name: "expire attempts", started: true, spec: func(spec *engine.ExecutionSpec) {
 			spec.Policy = &policy.Execution{AttemptTimeout: time.Millisecond}
 		}, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
 			f.Advance(fixture.LeaseTTL)
-			_, err := f.Maintenance().ExpireAttempts(ctx, n)
+			_, err := upkeep.Of(f.Engine).ExpireAttempts(ctx, n)
 			return err
 		}},
 		{name: "expire deadlines", spec: func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Millisecond) }, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
 			f.Advance(time.Second)
-			_, err := f.Maintenance().ExpireDeadlines(ctx, n)
+			_, err := upkeep.Of(f.Engine).ExpireDeadlines(ctx, n)
 			return err
 		}},
 		{name: "promote", fast: "PromoteDelayed", spec: func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) }, do: func(ctx context.Context, f *fixture.Fixture, _ []engine.Lease, n int) error {
 			f.Advance(2 * time.Hour)
-			_, err := f.Maintenance().PromoteDelayed(ctx, n)
+			_, err := upkeep.Of(f.Engine).PromoteDelayed(ctx, n)
 			return err
 		}},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -18,7 +19,7 @@ func TestCallTimesOut(t *testing.T) {
 	c.wait(t)
 	c.ClaimOne(t)
 	c.Advance(time.Hour)
-	fixture.Run(t, c.Maintenance().ExpireAttempts, 1)
+	fixture.Run(t, upkeep.Of(c.Engine).ExpireAttempts, 1)
 	c.resume(t, 1)
 	c.WantState(t, c.ID, fixture.StateResumable)
 	results, err := c.CalledResults(t.Context(), c.called)
@@ -62,7 +63,7 @@ func TestCallerTimesOutWhileItWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Advance(time.Hour)
-	fixture.Run(t, c.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(c.Engine).ExpireWaits, 1)
 	c.WantState(t, c.ID, fixture.StateResumable)
 	for c.Claimed = c.ClaimOne(t); c.Claimed.ID == c.called[0]; { // it may be the first on the lane
 		c.Claimed = c.ClaimOne(t)
@@ -128,7 +129,7 @@ func TestEndsOfCallsEndNoOtherWait(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.Once(t, f.Maintenance().ResumeCallers)
+	f.Once(t, upkeep.Of(f.Engine).ResumeCallers)
 	f.WantState(t, l.Execution, fixture.StateSuspended)
 	f.Signal(t, l, "approved")
 	if c := f.ClaimOne(t); c.ID != l.Execution {

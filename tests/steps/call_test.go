@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -71,7 +72,7 @@ func (c *caller) notes(t *testing.T) int {
 
 func (c *caller) resume(t *testing.T, want int) {
 	t.Helper()
-	fixture.Run(t, c.Maintenance().ResumeCallers, want)
+	fixture.Run(t, upkeep.Of(c.Engine).ResumeCallers, want)
 }
 
 // A repeated call finds the executions of the first, also in another attempt.
@@ -219,7 +220,7 @@ func TestEveryEndOfACallIsNoted(t *testing.T) {
 		{"cancel", nil, func(t *testing.T, c *caller) { c.Cancel(t, c.called[0]) }, state.OutcomeCancelled},
 		{"deadline", func(s *engine.ExecutionSpec) { s.Deadline = time.Now().Add(time.Millisecond) }, func(t *testing.T, c *caller) {
 			c.Advance(time.Hour)
-			job(c.Maintenance().ExpireDeadlines)(t, c)
+			job(upkeep.Of(c.Engine).ExpireDeadlines)(t, c)
 		}, state.OutcomeExpired},
 	} {
 		t.Run(test.name, func(t *testing.T) {

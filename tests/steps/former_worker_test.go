@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -149,7 +150,7 @@ func TestFormerWorkerStoresNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				until(t, later, "the former worker to begin", func() bool { return len(began) > 0 })
-				fixture.Run(t, later.Maintenance().ExpireLeases, 1)
+				fixture.Run(t, upkeep.Of(later).ExpireLeases, 1)
 				handleForm(t, c, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
 					return "next", form.run(ctx, &former{Crew: c, job: job, by: "next", wait: func(context.Context) {}})
 				})
@@ -185,7 +186,7 @@ func TestFormerWorkerStoresNothing(t *testing.T) {
 func until(t *testing.T, later *engine.Engine, what string, happened func() bool) {
 	t.Helper()
 	fixture.Await(t, what, func() bool {
-		for _, job := range []func(context.Context, int) (int, error){later.Maintenance().PromoteDelayed, later.Maintenance().ResumeCallers} {
+		for _, job := range []func(context.Context, int) (int, error){upkeep.Of(later).PromoteDelayed, upkeep.Of(later).ResumeCallers} {
 			if _, err := job(t.Context(), 10); err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -56,7 +57,7 @@ func killed(t *testing.T, on *fixture.Fixture, moment int) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.later.Maintenance().ExpireLeases(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(d.later).ExpireLeases(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	if c.Stored(t, told.Execution).State != fixture.StateCompleted {

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -121,7 +122,7 @@ func (d *driver) finish(ctx context.Context) error {
 // advance ends what the execution may wait for after a settlement, or after an unknown one: its pause, its timeout, called
 // executions that have ended, and the signal that its first turn waits for.
 func (d *driver) advance(ctx context.Context, settled worker.Settlement) error {
-	m := d.later.Maintenance()
+	m := upkeep.Of(d.later)
 	for _, wait := range []struct {
 		after worker.Settlement
 		end   func(context.Context, int) (int, error)

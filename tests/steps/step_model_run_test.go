@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -66,7 +67,7 @@ func (m *stepModel) interpret(ops []op, path ...any) (results []string) {
 // run lets a worker run until it has settled an execution, or is stopped. A claim that the drain interrupted leaves a
 // lease behind.
 func (m *stepModel) run() error {
-	jobs := m.later.Maintenance()
+	jobs := upkeep.Of(m.later)
 	for _, job := range []func(context.Context, int) (int, error){jobs.ExpireLeases, jobs.PromoteDelayed, jobs.ResumeCallers} {
 		if _, err := job(m.t.Context(), 10); err != nil {
 			return err
@@ -120,7 +121,7 @@ func (m *stepModel) expireOrphans(ctx context.Context) {
 		case <-looks.C:
 		}
 		if m.playing.Load() == m.rivals.Load() {
-			if _, err := m.later.Maintenance().ExpireLeases(ctx, 10); err != nil {
+			if _, err := upkeep.Of(m.later).ExpireLeases(ctx, 10); err != nil {
 				return
 			}
 		}
@@ -152,12 +153,12 @@ func (p *playing) come(ctx context.Context, where string) error {
 	case "failure":
 		return errCrash
 	case "lost lease":
-		_, err := p.later.Maintenance().ExpireLeases(p.t.Context(), 10)
+		_, err := upkeep.Of(p.later).ExpireLeases(p.t.Context(), 10)
 		return err
 	case "rival":
 		p.rivals.Add(1)
 		defer p.rivals.Add(-1)
-		_, err := p.later.Maintenance().ExpireLeases(p.t.Context(), 10)
+		_, err := upkeep.Of(p.later).ExpireLeases(p.t.Context(), 10)
 		p.lost = true
 		return errors.Join(err, p.run())
 	case "cut connections":

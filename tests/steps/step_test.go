@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -202,7 +203,7 @@ func TestRetentionDeletesSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(engine.DefaultRetention + time.Hour)
-	fixture.Run(t, f.Maintenance().Retain, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 1)
 	if left := fixture.Texts(t, f.Pool, "SELECT name FROM ffx_step"); len(left) > 0 {
 		t.Errorf("steps are left: %q", left)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -54,17 +55,17 @@ func TestStepOfASuspension(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	if err := f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(25 * time.Hour)
-	fixture.Run(t, f.Maintenance().SweepWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).SweepWaits, 1)
 	if got := storedSteps(t, f, c.ID); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	f.Advance(engine.DefaultRetention)
-	fixture.Run(t, f.Maintenance().Retain, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 1)
 	if got := storedSteps(t, f, c.ID); got != "" {
 		t.Errorf("%s is left", got)
 	}
@@ -83,7 +84,7 @@ func TestSuspensionsThatStoreNoStep(t *testing.T) {
 			change: func(s *engine.SuspendSpec) { s.Timeout, s.OnTimeout = time.Second, engine.ExpireOnTimeout },
 			end: func(t *testing.T, f *fixture.Fixture, _ id.ExecutionID) {
 				f.Advance(time.Second)
-				fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 			},
 		},
 		"a cancel": {

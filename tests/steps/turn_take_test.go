@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -196,7 +197,7 @@ func TestTakeOfUnusedSignals(t *testing.T) {
 		f.Advance(time.Second)
 	}
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	l = f.ClaimOne(t).Lease
 	sendReady(t, f, engine.SignalSpec{Execution: l.Execution, Payload: []byte("3")})
 	var got []string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/browser"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -181,7 +182,7 @@ func TestTokensInABrowser(t *testing.T) {
 
 	first.kill(t)
 	f.Advance(time.Hour) // its lease has expired
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	second := appender{f, f.ClaimOne(t).Lease}
 	appendTo(t, f.Engine, second.Lease, engine.FrameSpec{Type: engine.FrameLog, Payload: []byte("not for the page")})
 	second.say(t, "hill ") // a handler with turns that begins again goes on behind them

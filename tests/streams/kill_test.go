@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -123,7 +124,7 @@ func writeKilled(t *testing.T, on *fixture.Fixture, moment int) bool {
 	killed := fixture.RunCut(t, f.Url, "-streams.worker", moment, func(url string) any { return orders{DatabaseURL: url, DirectURL: f.Url, Lane: f.Lane} })
 	flushed, _ := strconv.Atoi(fixture.Texts(t, f.Pool, "SELECT coalesce(max(frames), 0)::text FROM flushed WHERE execution = $1", x.UUID().String())[0])
 	f.Advance(2 * worker.DefaultLeaseTTL)
-	if _, err := f.Engine.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	if f.Stored(t, x).State != fixture.StateCompleted {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -17,7 +18,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	work := f.Start(t)
 	appendTo(t, f.Engine, work.Lease, frames(2, engine.FrameDurable)...)
 	f.Advance(fixture.LeaseTTL + time.Second)
-	if _, err := f.Engine.Maintenance().ExpireLeases(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	again := f.ClaimOne(t)
@@ -31,7 +32,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(time.Hour)
-	if _, err := f.Engine.Maintenance().PromoteDelayed(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).PromoteDelayed(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	retry := f.ClaimOne(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -21,7 +22,7 @@ func TestTailGoesOnAfterAReclaim(t *testing.T) {
 	appendTexts(t, f.Engine, work.Lease, "a")
 	l.want(t, "0 a")
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	again := f.ClaimOne(t)
 	_, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: []byte("late")}})
 	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)

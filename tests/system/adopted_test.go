@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -91,8 +92,8 @@ func TestAdoptedDatabaseStoresLongTags(t *testing.T) {
 	}
 	f.SetExecution(t, rows[3].execution, "deadline_at_ms = 1, ffx_execution_deadline_ms = 1")
 	f.Advance(fixture.LeaseTTL)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 2)
 	for _, r := range rows {
 		for _, table := range []string{"ff_lease_event", "ff_completion_event"} {
 			wantEvents(t, table, r)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -246,7 +247,7 @@ func (h *historian) expire(ctx context.Context, actor int, e *engine.Engine) {
 	h.Advance(fixture.LeaseTTL / 2)
 	h.record(actor, func() (map[historyCall]historyAnswer, error) {
 		before := h.opened()
-		_, err := e.Maintenance().ExpireLeases(ctx, 100)
+		_, err := upkeep.Of(e).ExpireLeases(ctx, 100)
 		return h.each("expire", false, before), err
 	})
 }

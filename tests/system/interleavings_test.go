@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -27,11 +28,11 @@ func TestClaimWithAnOldSnapshotRepeatsNoEpoch(t *testing.T) {
 		{"claimed", false, func(*testing.T, *fixture.Fixture, engine.Lease) {}, -1, 0},
 		{"claimed and expired", false, func(t *testing.T, f *fixture.Fixture, _ engine.Lease) {
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 		}, 0, 3},
 		{"an interrupted one claimed and expired", true, func(t *testing.T, f *fixture.Fixture, _ engine.Lease) {
 			f.Advance(fixture.LeaseTTL)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 		}, 0, 4},
 		{"claimed and released", false, func(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 			if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{l}); err != nil {
@@ -150,19 +151,19 @@ func TestJobDecidesOnLockedRows(t *testing.T) {
 		spec            func(*engine.ExecutionSpec)
 		started         bool
 		since           func(t *testing.T, e *engine.Engine, l engine.Lease)
-		job             func(engine.Maintenance, context.Context, int) (int, error)
+		job             func(*upkeep.Upkeep, context.Context, int) (int, error)
 	}{
-		{"expiry and renewal", "TakeExpiredLeases", nothing, true, renew, engine.Maintenance.ExpireLeases},
-		{"expiry and completion", "TakeExpiredLeases", nothing, true, complete, engine.Maintenance.ExpireLeases},
-		{"expiry and retry", "TakeExpiredLeases", nothing, true, retry, engine.Maintenance.ExpireLeases},
-		{"timeout and completion", "TakeTimedOut", timeout, true, complete, engine.Maintenance.ExpireAttempts},
-		{"timeout and retry", "TakeTimedOut", timeout, true, retry, engine.Maintenance.ExpireAttempts},
-		{"deadline and completion", "TakeOverdue", deadline, true, complete, engine.Maintenance.ExpireDeadlines},
+		{"expiry and renewal", "TakeExpiredLeases", nothing, true, renew, (*upkeep.Upkeep).ExpireLeases},
+		{"expiry and completion", "TakeExpiredLeases", nothing, true, complete, (*upkeep.Upkeep).ExpireLeases},
+		{"expiry and retry", "TakeExpiredLeases", nothing, true, retry, (*upkeep.Upkeep).ExpireLeases},
+		{"timeout and completion", "TakeTimedOut", timeout, true, complete, (*upkeep.Upkeep).ExpireAttempts},
+		{"timeout and retry", "TakeTimedOut", timeout, true, retry, (*upkeep.Upkeep).ExpireAttempts},
+		{"deadline and completion", "TakeOverdue", deadline, true, complete, (*upkeep.Upkeep).ExpireDeadlines},
 		{"promotion and promotion", "PromoteDelayed", delay, false, func(t *testing.T, e *engine.Engine, _ engine.Lease) {
-			if n, err := e.Maintenance().PromoteDelayed(t.Context(), 10); err != nil || n != 1 {
+			if n, err := upkeep.Of(e).PromoteDelayed(t.Context(), 10); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
-		}, engine.Maintenance.PromoteDelayed},
+		}, (*upkeep.Upkeep).PromoteDelayed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -177,7 +178,7 @@ func TestJobDecidesOnLockedRows(t *testing.T) {
 			}
 			held, release := f.Holding(t, c.statement)
 			wait := fixture.Async(t, func(ctx context.Context) int {
-				n, err := c.job(held.Maintenance(), ctx, 10)
+				n, err := c.job(upkeep.Of(held.Engine), ctx, 10)
 				if err != nil {
 					t.Error(err)
 				}
@@ -201,7 +202,7 @@ func TestDeadlineEndsAConcurrentClaim(t *testing.T) {
 	x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) })
 	f.Advance(time.Second)
 	held, release := f.Holding(t, "TakeOverdue")
-	wait := fixture.Async(t, func(ctx context.Context) error { return fixture.Acted(held.Maintenance().ExpireDeadlines(ctx, 10)) })
+	wait := fixture.Async(t, func(ctx context.Context) error { return fixture.Acted(upkeep.Of(held.Engine).ExpireDeadlines(ctx, 10)) })
 	held.AwaitBlocked(t, f)
 	c := f.ClaimOne(t)
 	release()
@@ -221,7 +222,7 @@ func TestExpiryLeavesAForeignReclaimAlone(t *testing.T) {
 	c := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
 	held, release := f.Holding(t, "TakeExpiredLeases")
-	wait := fixture.Async(t, func(ctx context.Context) error { return fixture.Acted(held.Maintenance().ExpireLeases(ctx, 10)) })
+	wait := fixture.Async(t, func(ctx context.Context) error { return fixture.Acted(upkeep.Of(held.Engine).ExpireLeases(ctx, 10)) })
 	held.AwaitBlocked(t, f)
 	f.SeedAttempt(t, c.ID, 1, fixture.Columns{"lease_expires_at_ms": fixture.Start.Add(time.Hour).UnixMilli()})
 	f.SetExecution(t, c.ID, "attempt_index = 1, lease_reclaim_count = 1")
@@ -246,7 +247,7 @@ func TestRenewalDuringAnExpiryNeverWaits(t *testing.T) {
 	before := f.Earlier(t, f.Pool)
 	f.Advance(fixture.LeaseTTL)
 	tx := f.BeginTx(t)
-	if n, err := f.WithTx(tx).Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+	if n, err := upkeep.Of(f.WithTx(tx)).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	if _, err := before.RenewLease(t.Context(), c.Lease, 0); !errors.Is(err, fferr.ErrBusy) {

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -213,7 +214,7 @@ var parking = []call{
 	several("WaitForChildrenEach", fixture.Batches["wait for children"]),
 }
 
-var deadlines = background("ExpireDeadlines", engine.Maintenance.ExpireDeadlines)
+var deadlines = background("ExpireDeadlines", (*upkeep.Upkeep).ExpireDeadlines)
 
 var cancelling = func() []call {
 	spec := func(x *subject) engine.CancelSpec { return engine.CancelSpec{ID: x.x, Reason: "not wanted"} }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -263,7 +264,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "promote, a delayed attempt", from: "delay", after: time.Minute, again: fixture.ErrIdle,
-		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		calls:  background("PromoteDelayed", (*upkeep.Upkeep).PromoteDelayed),
 		change: wholeRow{"state": fixture.StateReturned, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
 	},
 	{
@@ -298,7 +299,7 @@ var stateTable = []transition{
 
 	// Background work.
 	{
-		name: "lease expiry", from: "claim, limited", after: fixture.LeaseTTL, calls: background("ExpireLeases", engine.Maintenance.ExpireLeases), again: fixture.ErrIdle,
+		name: "lease expiry", from: "claim, limited", after: fixture.LeaseTTL, calls: background("ExpireLeases", (*upkeep.Upkeep).ExpireLeases), again: fixture.ErrIdle,
 		change: lost.merged(left).merged(queued).merged(wholeRow{
 			"state": fixture.StateReturned, "lease_reclaim_count": "1", "0.outcome": "lease_expired_reclaimable",
 			"0.raw.ffx_lost_leases": "expired 1 of own",
@@ -316,7 +317,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "lease expiry, cap exceeded", from: "claim, of a lost lease", after: fixture.LeaseTTL, again: fixture.ErrIdle,
-		calls: background("ExpireLeases", engine.Maintenance.ExpireLeases),
+		calls: background("ExpireLeases", (*upkeep.Upkeep).ExpireLeases),
 		change: lost.merged(wholeRow{
 			"state": fixture.StateFailed, "terminal_at_ms": "now", "lease_reclaim_count": "2", "lease_epoch": "4",
 			"cancellation_reason": "reclaim_cap_exceeded", "raw.last_failure_message": "lease_reclaim_cap_exceeded",
@@ -328,7 +329,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "attempt timeout, retried", from: "claim, limited", after: time.Minute, again: fixture.ErrIdle,
-		calls: background("ExpireAttempts", engine.Maintenance.ExpireAttempts),
+		calls: background("ExpireAttempts", (*upkeep.Upkeep).ExpireAttempts),
 		change: lost.merged(wholeRow{
 			"state": fixture.StateBackoff, "attempt_index": "1", "retry_count": "1", "deadline_at_ms": "now+5s", "delay_until_ms": "now+5s",
 			"0.outcome": "interrupted", "0.terminal_at_ms": "now", "0.delay_until_ms": "now+5s",
@@ -338,7 +339,7 @@ var stateTable = []transition{
 	},
 	{
 		name: "attempt timeout, exhausted", from: "claim, of a retry", after: time.Minute, again: fixture.ErrIdle,
-		calls: background("ExpireAttempts", engine.Maintenance.ExpireAttempts),
+		calls: background("ExpireAttempts", (*upkeep.Upkeep).ExpireAttempts),
 		change: wholeRow{
 			"state": fixture.StateExpired, "terminal_at_ms": "now", "lease_epoch": "3", "execution_deadline_ms": "ended 1h0m1s",
 			"raw.last_failure_message": "attempt_timeout", "raw.failure_reason": "attempt_timeout", "raw.failure_category": "timeout", "raw.failure_class": "timeout",
@@ -401,12 +402,12 @@ var stateTable = []transition{
 	},
 	{
 		name: "promote, first start", from: "create, delayed", after: time.Minute, again: fixture.ErrIdle,
-		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		calls:  background("PromoteDelayed", (*upkeep.Upkeep).PromoteDelayed),
 		change: wholeRow{"state": fixture.StateReady, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
 	},
 	{
 		name: "promote, a retry", from: "fail, retried after a pause", after: 5 * time.Second, again: fixture.ErrIdle,
-		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		calls:  background("PromoteDelayed", (*upkeep.Upkeep).PromoteDelayed),
 		change: wholeRow{"state": fixture.StateRetry, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
 	},
 
@@ -566,12 +567,12 @@ var stateTable = []transition{
 	},
 	{
 		name: "grant expired", from: "grant", after: fixture.GrantTTL, again: fixture.ErrIdle,
-		calls:  background("ExpireGrants", engine.Maintenance.ExpireGrants),
+		calls:  background("ExpireGrants", (*upkeep.Upkeep).ExpireGrants),
 		change: queued.merged(isMutation).merged(wholeRow{"state": fixture.StateReady, "grants": "-"}),
 	},
 	{
 		name: "grant of a lost lease expired", from: "grant, of a lost lease", after: fixture.GrantTTL, again: fixture.ErrIdle,
-		calls:  background("ExpireGrants", engine.Maintenance.ExpireGrants),
+		calls:  background("ExpireGrants", (*upkeep.Upkeep).ExpireGrants),
 		change: queued.merged(isMutation).merged(wholeRow{"state": fixture.StateReturned, "grants": "-"}),
 	},
 	{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -128,9 +129,9 @@ func claims(name string, do func(ctx context.Context, s *stage, limit int) ([]en
 }
 
 // background calls a job, which must act on every subject.
-func background(name string, do func(engine.Maintenance, context.Context, int) (int, error)) []call {
+func background(name string, do func(*upkeep.Upkeep, context.Context, int) (int, error)) []call {
 	return []call{{name, func(ctx context.Context, s *stage, subjects []*subject) error {
-		n, err := do(s.e.Maintenance(), ctx, 10)
+		n, err := do(upkeep.Of(s.e), ctx, 10)
 		if err == nil && n != len(subjects) {
 			err = fixture.ErrIdle
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -76,8 +77,8 @@ var taking = []call{single("TakeSignal", func(ctx context.Context, s *stage, x *
 })}
 
 var (
-	expiringWaits      = background("ExpireWaits", engine.Maintenance.ExpireWaits)
-	expiringWaitpoints = background("ExpireWaitpoints", engine.Maintenance.ExpireWaitpoints)
+	expiringWaits      = background("ExpireWaits", (*upkeep.Upkeep).ExpireWaits)
+	expiringWaitpoints = background("ExpireWaitpoints", (*upkeep.Upkeep).ExpireWaitpoints)
 )
 
 // waited are the columns that a wait writes.
@@ -155,7 +156,7 @@ var waitTable = []transition{
 	},
 	{
 		name: "promote, after a resume", from: "resume later", after: time.Minute, again: fixture.ErrIdle,
-		calls:  background("PromoteDelayed", engine.Maintenance.PromoteDelayed),
+		calls:  background("PromoteDelayed", (*upkeep.Upkeep).PromoteDelayed),
 		change: wholeRow{"state": fixture.StateReturned, "deadline_at_ms": "1h0m1s", "delay_until_ms": "-"}.merged(isMutation).merged(queued),
 	},
 	{

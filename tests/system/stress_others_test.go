@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,7 +17,7 @@ const jobKinds = 15
 // job runs background work, and moves the clock so that there is some.
 func (s *stress) job(ctx context.Context, what int) error {
 	var err error
-	m := s.Maintenance()
+	m := upkeep.Of(s.Engine)
 	switch what {
 	case 0:
 		s.Advance(fixture.LeaseTTL / 20)
@@ -50,7 +51,7 @@ func (s *stress) job(ctx context.Context, what int) error {
 		if began != nil {
 			return began
 		}
-		_, err = s.WithTx(tx).Maintenance().TrimOutboxes(ctx, 20)
+		_, err = upkeep.Of(s.WithTx(tx)).TrimOutboxes(ctx, 20)
 		_ = tx.Rollback(context.WithoutCancel(ctx))
 	case 12:
 		_, err = m.RepairGroups(ctx, 100)

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -40,7 +41,7 @@ func TestDeniedAccessNamesTheGrant(t *testing.T) {
 				"claim":    func() error { _, err := e.Claim(t.Context(), f.Worker(), 1); return err }(),
 				"describe": func() error { _, err := e.DescribeExecution(t.Context(), x); return err }(),
 				"flow":     func() error { _, err := e.CreateFlow(t.Context(), engine.FlowSpec{}); return err }(),
-				"job":      func() error { _, err := e.Maintenance().ExpireLeases(t.Context(), 1); return err }(),
+				"job":      func() error { _, err := upkeep.Of(e).ExpireLeases(t.Context(), 1); return err }(),
 				"complete": e.CompleteExecution(t.Context(), engine.Lease{Fence: engine.Fence{Execution: x}}, nil),
 			} {
 				if !errors.Is(err, fferr.ErrDenied) || errors.Is(err, fferr.ErrTransport) || errors.Is(err, fferr.ErrUnavailable) {

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -163,7 +164,7 @@ func (l *labour) settle(ctx context.Context, round int, claimer *engine.Claimer,
 
 func (l *labour) job(ctx context.Context, round int) error {
 	jobs := []func(context.Context, int) (int, error){
-		l.eng.Maintenance().PromoteDelayed, l.eng.Maintenance().ExpireLeases, l.eng.Maintenance().ExpireAttempts, l.eng.Maintenance().ExpireDeadlines, l.eng.Maintenance().PruneCreationKeys,
+		upkeep.Of(l.eng).PromoteDelayed, upkeep.Of(l.eng).ExpireLeases, upkeep.Of(l.eng).ExpireAttempts, upkeep.Of(l.eng).ExpireDeadlines, upkeep.Of(l.eng).PruneCreationKeys,
 	}
 	_, err := jobs[round%len(jobs)](ctx, 10)
 	return err
@@ -173,7 +174,7 @@ func (l *labour) job(ctx context.Context, round int) error {
 func (l *labour) settleAll(ctx context.Context) error {
 	l.Advance(time.Hour)
 	for ctx.Err() == nil {
-		promoted, err := l.eng.Maintenance().PromoteDelayed(ctx, 100)
+		promoted, err := upkeep.Of(l.eng).PromoteDelayed(ctx, 100)
 		if err != nil {
 			return err
 		}

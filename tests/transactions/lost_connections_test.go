@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -292,7 +293,7 @@ func TestOperationsWithoutAConnection(t *testing.T) {
 				return err
 			}(),
 			func() error { _, err := e.QueuedLanes(t.Context(), []id.LaneID{f.Lane}); return err }(),
-			e.Maintenance().ReturnJobs(t.Context(), "nobody"),
+			upkeep.Of(e).ReturnJobs(t.Context(), "nobody"),
 			func() error {
 				_, err := events.Subscribe(t.Context(), e, events.Leases(events.Filter{}), events.Options{})
 				return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -82,7 +83,7 @@ func TestPgBouncerFlowsAndReads(t *testing.T) {
 		if got, err := f.DescribeExecution(t.Context(), f.NodeID(flow, "e")); err != nil || got == nil {
 			t.Errorf("got %v, %v", got, err)
 		}
-		if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(f.Engine).RepairQueue(t.Context(), 100); err != nil {
 			t.Error(err)
 		}
 		f.StartMany(t, 1_000)

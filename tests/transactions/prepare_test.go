@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -215,11 +216,11 @@ func TestEnginesInTwoSchemas(t *testing.T) {
 	second.WantState(t, x, fixture.StateRunning)
 	second.WantEvents(t, x, "lease acquired")
 	first.Advance(2 * time.Hour)
-	fixture.Run(t, first.Maintenance().ExpireDeadlines, 0)
-	fixture.Run(t, first.Maintenance().ExpireLeases, 0)
+	fixture.Run(t, upkeep.Of(first.Engine).ExpireDeadlines, 0)
+	fixture.Run(t, upkeep.Of(first.Engine).ExpireLeases, 0)
 	second.WantState(t, x, fixture.StateRunning)
 	second.Advance(2 * time.Hour)
-	fixture.Run(t, second.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(second.Engine).ExpireDeadlines, 1)
 	second.WantState(t, x, fixture.StateExpired)
 	first.WantState(t, x, fixture.StateCompleted)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -149,7 +150,7 @@ func TestFrozenProcessReleasesItsLocks(t *testing.T) {
 			})
 
 			// Others go on while it stands still. By the fixture's clock its lease has run out.
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.Succeed(t, flow, "a")
 			f.WantState(t, f.NodeID(flow, "b"), fixture.StateReady)
 			p.goOn(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -58,7 +59,7 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 				"progress":   second(e.FlowProgress(t.Context(), id.NewFlowID())),
 				"lanes":      second(e.QueuedLanes(t.Context(), []id.LaneID{f.Lane})),
 				"retention":  second(e.Operator().Retention(t.Context())),
-				"jobs":       e.Maintenance().ReturnJobs(t.Context(), "nobody"),
+				"jobs":       upkeep.Of(e).ReturnJobs(t.Context(), "nobody"),
 				"await":      second(e.AwaitExecution(t.Context(), x)),
 				"listen":     e.Listen(t.Context(), func(id.LaneID) {}),
 				"lost":       e.ListenLost(t.Context(), "nobody", func() {}),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -96,8 +97,8 @@ func TestConvertedRowsAreWorked(t *testing.T) {
 		}
 	}
 	f.Clock.Store(later + hourMs)
-	f.Once(t, f.Maintenance().PromoteDelayed)
-	f.Once(t, f.Maintenance().ExpireDeadlines)
+	f.Once(t, upkeep.Of(f.Engine).PromoteDelayed)
+	f.Once(t, upkeep.Of(f.Engine).ExpireDeadlines)
 	claimed := make(map[id.ExecutionID]bool)
 	for _, c := range f.ClaimN(t, len(cases)) {
 		claimed[c.ID] = true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -69,10 +70,10 @@ func TestDeadlineEndsEveryPhase_E15_E16(t *testing.T) {
 			x := c.arrange(f, t)
 			f.SeedGrant(t, x)
 			f.Advance(time.Minute - time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 			f.Advance(time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 			stored := f.Stored(t, x)
 			if stored.State != c.state || *stored.TerminalAtMs != f.Time().UnixMilli() || stored.LeaseEpoch != c.epoch ||
 				stored.Raw(t, "last_failure_message") != "execution_deadline" || stored.GateID != nil {
@@ -107,7 +108,7 @@ func TestExpireDeadlinesSkipsEndedExecutions(t *testing.T) {
 	}
 	before := f.Dump(t, c.ID)
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 	f.WantUnchanged(t, c.ID, before)
 }
 
@@ -143,7 +144,7 @@ func TestExpireDeadlinesOfOtherPrograms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			x := f.Seed(t, c.row)
 			before, deadline := f.Dump(t, x), f.Describe(t, x).Deadline
-			n, err := f.Maintenance().ExpireDeadlines(t.Context(), 10)
+			n, err := upkeep.Of(f.Engine).ExpireDeadlines(t.Context(), 10)
 			if want := min(c.want, 1); err != nil || n != want {
 				t.Errorf("acted on %d, %v; want %d", n, err, want)
 			}
@@ -153,7 +154,7 @@ func TestExpireDeadlinesOfOtherPrograms(t *testing.T) {
 			case ended:
 				f.WantState(t, x, fixture.StateUnstarted)
 				// The row has the other program's deadline only, which the next look puts away.
-				fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+				fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 			case settled:
 				if got := f.Stored(t, x).LastDeadline; got == nil || *got != -fixture.Start.UnixMilli() {
 					t.Errorf("stored deadline %v, want it negated", got)
@@ -162,7 +163,7 @@ func TestExpireDeadlinesOfOtherPrograms(t *testing.T) {
 				f.WantUnchanged(t, x, before)
 				f.SetExecution(t, x, fmt.Sprintf("ffx_execution_deadline_ms = %d", -fixture.Start.UnixMilli()))
 			}
-			fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 			if got := f.Describe(t, x).Deadline; !got.Equal(deadline) {
 				t.Errorf("described with the deadline %v, want %v", got, deadline)
 			}

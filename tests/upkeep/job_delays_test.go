@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -29,13 +30,13 @@ func TestPromoteDelayedDropsStaleDelays(t *testing.T) {
 			e := f.Rival(t).ListenTo(t, f.Lane, marker)
 			x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Minute) })
 			f.SetExecution(t, x, c.since)
-			fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
 			f.Advance(time.Minute)
 			f.SetExecution(t, x, "ffx_delay_until_ms = NULL")
 			want := f.Dump(t, x)
 			f.SetExecution(t, x, fmt.Sprintf("ffx_delay_until_ms = %d", f.Time().UnixMilli()))
-			fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
-			fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
 			f.WantUnchanged(t, x, want)
 			f.Wake(marker)
 			e.Want(t, marker)
@@ -73,12 +74,12 @@ func TestPromoteDelayed(t *testing.T) {
 			before := f.Dump(t, x)
 			f.Advance(c.after)
 			if c.state == fixture.StateDelayed {
-				fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
+				fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
 				f.WantUnchanged(t, x, before)
 				return
 			}
-			fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
-			fixture.Run(t, f.Maintenance().PromoteDelayed, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 0)
 			got := f.Stored(t, x)
 			if got.State != c.state || got.DelayUntilMs != nil || *got.LastMutation != f.Time().UnixMilli() ||
 				(got.DeadlineAtMs == nil) != c.spec.Deadline.IsZero() || (got.GateID != nil) != c.gate {
@@ -96,7 +97,7 @@ func TestPromoteDelayedKeepsAdmissions(t *testing.T) {
 	f.Attach(t, x, []id.BudgetID{id.NewBudgetID()}, nil)
 	f.SetExecution(t, x, "ffx_admitted = true")
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	if got := f.Stored(t, x); got.State != fixture.StateReady || got.GateID != nil {
 		t.Errorf("stored %+v", got)
 	}
@@ -108,7 +109,7 @@ func TestRetryWakesAndKeepsItsDeadline_E17_E18_M8(t *testing.T) {
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Second)}), func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) })
 	f.Fail(t, c.Lease, engine.Failure{})
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().PromoteDelayed, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).PromoteDelayed, 1)
 	stored := f.Stored(t, c.ID)
 	if stored.State != fixture.StateRetry || *stored.DeadlineAtMs != fixture.Start.Add(time.Hour).UnixMilli() || *stored.LastDeadline != *stored.DeadlineAtMs {
 		t.Errorf("stored %+v", stored)
@@ -117,6 +118,6 @@ func TestRetryWakesAndKeepsItsDeadline_E17_E18_M8(t *testing.T) {
 		t.Errorf("claimed %+v", next)
 	}
 	f.Advance(time.Hour)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
 	f.WantState(t, c.ID, fixture.StateExpired)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -30,7 +32,7 @@ const jobHold = 4 * time.Second
 
 func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.WorkerInstanceID) engine.JobsTaken {
 	t.Helper()
-	taken, err := eng.Maintenance().TakeJobs(t.Context(), engine.JobSpec{
+	taken, err := upkeep.Of(eng).TakeJobs(t.Context(), engine.JobSpec{
 		Holder: holder, Hold: jobHold, Jobs: slices.Concat(allJobs, []engine.Job{engine.JobRepairQueue}), Lanes: []id.LaneID{"empty", f.Lane},
 	})
 	if err != nil {
@@ -86,14 +88,14 @@ func TestReturnJobs(t *testing.T) {
 	f := fixture.NewCloned(t)
 	takeJobs(t, f, f.Engine, "first")
 	for range 2 {
-		if err := f.Maintenance().ReturnJobs(t.Context(), "second"); err != nil {
+		if err := upkeep.Of(f.Engine).ReturnJobs(t.Context(), "second"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := ours(takeJobs(t, f, f.Engine, "second")); n != 0 {
 		t.Fatalf("who has no job has given up %d of another", n)
 	}
-	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+	if err := upkeep.Of(f.Engine).ReturnJobs(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	if n := ours(takeJobs(t, f, f.Engine, "second")); n != len(allJobs)+1 {
@@ -118,7 +120,7 @@ func TestTakeJobsSkipsLockedRows(t *testing.T) {
 			t.Errorf("%s does %d jobs while nobody can take them", holder, n)
 		}
 	}
-	if err := f.Maintenance().ReturnJobs(t.Context(), "first"); err != nil {
+	if err := upkeep.Of(f.Engine).ReturnJobs(t.Context(), "first"); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,7 +211,7 @@ func TestTakeJobsWithoutAHoldTakesNone(t *testing.T) {
 	f.Create(t)
 	ask := engine.JobSpec{Holder: "asks", Jobs: allJobs, Lanes: []id.LaneID{f.Lane}}
 	for range 2 {
-		taken, err := f.Maintenance().TakeJobs(t.Context(), ask)
+		taken, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), ask)
 		if err != nil || len(taken.Jobs) != len(allJobs) || len(taken.Lanes) != 1 {
 			t.Fatalf("%+v, %v", taken, err)
 		}
@@ -229,7 +231,7 @@ func TestTakeJobsRefusesBadInput(t *testing.T) {
 		"JobSpec.Hold":     {Holder: "holder", Hold: time.Microsecond},
 		"JobSpec.Lanes[1]": {Holder: "holder", Hold: time.Second, Lanes: []id.LaneID{"lane", ""}},
 	} {
-		_, err := f.Maintenance().TakeJobs(t.Context(), spec)
+		_, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), spec)
 		fixture.WantInputError(t, err, field)
 	}
 	_, err := f.QueuedLanes(t.Context(), []id.LaneID{""})
@@ -301,7 +303,7 @@ func TestIdleProcessSendsNinetyFiveStatementsAMinute(t *testing.T) {
 	}
 	add("ask what is to be done", int(10*time.Minute/reconcile.DefaultInterval), func() { takeJobs(t, f, process.Engine, "process") })
 	add("sweep to the end", 20, func() {
-		_, err := process.Maintenance().RepairQueue(t.Context(), engine.MaxSweep)
+		_, err := upkeep.Of(process.Engine).RepairQueue(t.Context(), core.MaxSweep)
 		must(err)
 	})
 	add("look for work that nobody takes", 10, func() {
@@ -315,14 +317,14 @@ func TestIdleProcessSendsNinetyFiveStatementsAMinute(t *testing.T) {
 		}
 	}
 	// Where there is nothing to delete.
-	add("trim the outboxes", 2, once(process.Maintenance().TrimOutboxes))
-	add("purge flows", 2, once(process.Maintenance().PurgeFlows))
-	add("repair groups", 10, once(process.Maintenance().RepairGroups))
-	add("summarise flows", 12, once(process.Maintenance().SummariseFlows))
-	add("sweep workers", 10, once(process.Maintenance().SweepWorkers))
-	add("prune events of workers", 2, once(process.Maintenance().PruneWorkerEvents))
-	add("forget keys of limits", 2, once(process.Maintenance().ForgetLimitKeys))
-	add("forget places of fair work", 2, once(process.Maintenance().ForgetFairPlaces))
+	add("trim the outboxes", 2, once(upkeep.Of(process.Engine).TrimOutboxes))
+	add("purge flows", 2, once(upkeep.Of(process.Engine).PurgeFlows))
+	add("repair groups", 10, once(upkeep.Of(process.Engine).RepairGroups))
+	add("summarise flows", 12, once(upkeep.Of(process.Engine).SummariseFlows))
+	add("sweep workers", 10, once(upkeep.Of(process.Engine).SweepWorkers))
+	add("prune events of workers", 2, once(upkeep.Of(process.Engine).PruneWorkerEvents))
+	add("forget keys of limits", 2, once(upkeep.Of(process.Engine).ForgetLimitKeys))
+	add("forget places of fair work", 2, once(upkeep.Of(process.Engine).ForgetFairPlaces))
 	name := engine.WorkerName{Instance: "process"}
 	if _, err := process.RegisterWorker(t.Context(), engine.WorkerRegistration{WorkerName: name, Worker: "w", Lanes: []id.LaneID{"a", "b"}}); err != nil {
 		t.Fatal(err)

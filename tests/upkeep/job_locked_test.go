@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -27,16 +28,16 @@ var ending = []struct {
 		"deadline",
 		engine.ExecutionSpec{Kind: "test", Deadline: fixture.Start.Add(time.Second)},
 		false,
-		func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireDeadlines }, fixture.StateUnstarted,
+		func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireDeadlines }, fixture.StateUnstarted,
 	},
 	{"attempt timeout", engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{
 		Retry: &policy.Retry{MaxRetries: policy.NoRetries}, AttemptTimeout: time.Millisecond,
-	}}, true, func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireAttempts }, fixture.StateExpired},
+	}}, true, func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireAttempts }, fixture.StateExpired},
 	{
 		"lease lost too often",
 		engine.ExecutionSpec{Kind: "test", Policy: &policy.Execution{MaxReclaims: policy.NoReclaims}},
 		true,
-		func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireLeases }, fixture.StateFailed,
+		func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireLeases }, fixture.StateFailed,
 	},
 }
 
@@ -156,11 +157,11 @@ func TestJobsCleanUpBesideLockedRows(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, ended[1])
 	fixture.LockAttempt(t, tx, ended[1], 0)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 2)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 2)
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 1)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 }
 
 // In a caller's transaction a job skips locked rows, too.
@@ -199,11 +200,11 @@ func TestExpireDeadlinesOfManyFlows(t *testing.T) {
 	f := fixture.NewCloned(t)
 	seedOverdue(t, f, total)
 	for call := range total / batch {
-		if n, err := f.Maintenance().ExpireDeadlines(t.Context(), batch); n != batch || err != nil {
+		if n, err := upkeep.Of(f.Engine).ExpireDeadlines(t.Context(), batch); n != batch || err != nil {
 			t.Errorf("call %d acted on %d, %v; want a full batch", call, n, err)
 		}
 	}
-	fixture.Run(t, f.Maintenance().ExpireDeadlines, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireDeadlines, 0)
 	if left := fixture.Texts(t, f.Pool, "SELECT execution_id::text FROM ff_exec_core WHERE public_state <> 'expired'"); len(left) > 0 {
 		t.Errorf("%d have not ended", len(left))
 	}
@@ -244,36 +245,36 @@ func TestLockedRowsHideNoDueRows(t *testing.T) {
 	}{
 		{
 			"leases, of locked executions", func(*fixture.Fixture, int, *engine.ExecutionSpec) {}, started, executions,
-			func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireLeases },
+			func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireLeases },
 		},
 		{
 			"leases, of locked attempts", func(*fixture.Fixture, int, *engine.ExecutionSpec) {}, started, attempts,
-			func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireLeases },
+			func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireLeases },
 		},
 		{
 			"attempts", func(_ *fixture.Fixture, _ int, spec *engine.ExecutionSpec) {
 				fixture.TimingOutAfter(time.Millisecond, nil)(spec)
 			}, started,
-			attempts, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireAttempts },
+			attempts, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireAttempts },
 		},
 		{
 			"deadlines", func(f *fixture.Fixture, _ int, spec *engine.ExecutionSpec) { spec.Deadline = f.Time().Add(time.Second) }, plain,
-			executions, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireDeadlines },
+			executions, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireDeadlines },
 		},
 		{
 			"delays", func(f *fixture.Fixture, _ int, spec *engine.ExecutionSpec) {
 				spec.DelayUntil = f.Time().Add(time.Second)
 			}, plain,
-			executions, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().PromoteDelayed },
+			executions, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).PromoteDelayed },
 		},
 		{"creation keys", func(f *fixture.Fixture, i int, spec *engine.ExecutionSpec) {
 			spec.IdempotencyKey, spec.Policy = f.Key(fmt.Sprint(f.Time(), i)), &policy.Execution{DedupWindow: time.Millisecond}
-		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture.Fixture) fixture.Job { return f.Maintenance().PruneCreationKeys }},
+		}, plain, "SELECT FROM ffx_create_dedup FOR UPDATE", func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).PruneCreationKeys }},
 		{"routes", func(*fixture.Fixture, int, *engine.ExecutionSpec) {}, func(t *testing.T, f *fixture.Fixture, _ int) {
 			f.Exec(t, `UPDATE ff_exec_core SET eligibility_state = 'blocked_by_route', blocking_reason = 'waiting_for_capable_worker'
 				WHERE eligibility_state = 'eligible_now'`)
 			f.Registered(t, fmt.Sprint(f.Time()), "", 2*time.Hour, f.Lane)
-		}, executions, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().UnblockRoutes }},
+		}, executions, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).UnblockRoutes }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -318,7 +319,7 @@ func TestConcurrentLooksAtLockedLeasesEnd(t *testing.T) {
 	fixture.ExecIn(t, tx, "SELECT FROM ff_exec_core FOR UPDATE")
 	held, release := f.Holding(t, "TakeExpiredLeases")
 	wait := fixture.Async(t, func(ctx context.Context) error {
-		n, err := held.Maintenance().ExpireLeases(ctx, 5)
+		n, err := upkeep.Of(held.Engine).ExpireLeases(ctx, 5)
 		if n != 0 {
 			err = errors.Join(err, fmt.Errorf("acted on %d", n))
 		}
@@ -326,7 +327,7 @@ func TestConcurrentLooksAtLockedLeasesEnd(t *testing.T) {
 	})
 	held.AwaitBlocked(t, f)
 	for range 3 {
-		if n, err := f.Maintenance().ExpireLeases(t.Context(), 5); n != 0 || err != nil {
+		if n, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 5); n != 0 || err != nil {
 			t.Errorf("acted on %d, %v", n, err)
 		}
 	}
@@ -336,5 +337,5 @@ func TestConcurrentLooksAtLockedLeasesEnd(t *testing.T) {
 	}
 	f.WantTimer(t, t, "looks")
 	fixture.Commit(t, tx)
-	fixture.Run(t, f.Maintenance().ExpireLeases, 10)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 10)
 }

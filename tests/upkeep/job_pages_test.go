@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -27,7 +28,7 @@ func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 					"enqueued_at_ms": f.Time().UnixMilli() + 1,
 				}, nil)
 			},
-			func(f *fixture.Flows) fixture.Job { return f.Maintenance().CancelSiblings },
+			func(f *fixture.Flows) fixture.Job { return upkeep.Of(f.Engine).CancelSiblings },
 		},
 		{
 			"dispatch completions, behind a flow that is held", 10, `
@@ -37,7 +38,7 @@ func TestJobsReadPastAPageOfHeldRows(t *testing.T) {
 				f.SetExecution(t, f.NodeID(flow, "a"), fixture.EndedElsewhere)
 				f.ForeignEvent(t, f.NodeID(flow, "a"), &flow, "success")
 			},
-			func(f *fixture.Flows) fixture.Job { return f.Maintenance().DispatchCompletions },
+			func(f *fixture.Flows) fixture.Job { return upkeep.Of(f.Engine).DispatchCompletions },
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

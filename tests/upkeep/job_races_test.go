@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -82,7 +83,7 @@ func TestTimeoutSkipsALeaseThatChangedHands(t *testing.T) {
 				l := f.Start(t, fixture.TimingOutAfter(time.Second, &policy.Retry{Backoff: policy.Fixed(0)})).Lease
 				f.Advance(time.Second)
 				var was string
-				n := during(func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireAttempts }, func() {
+				n := during(func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireAttempts }, func() {
 					since(t, f.Fixture, l)
 					was = f.Dump(t, l.Execution)
 				})
@@ -104,7 +105,7 @@ func TestLeftoverTimeoutKeepsANewLease(t *testing.T) {
 		public_state = 'waiting', attempt_state = 'attempt_interrupted'`)
 	f.SetAttempt(t, x, 0, "lease_expires_at_ms = NULL, lease_epoch = 2")
 	late := f.StoppedBefore(t, "ForgetTimeouts")
-	wait := actAsync(t, late.Maintenance().ExpireAttempts)
+	wait := actAsync(t, upkeep.Of(late.Engine).ExpireAttempts)
 	late.AwaitStop(t)
 	if c := f.ClaimOne(t); c.ID != x || c.Lease.Attempt != 0 {
 		t.Fatalf("claimed %+v, want the first attempt of %s", c, x)
@@ -116,7 +117,7 @@ func TestLeftoverTimeoutKeepsANewLease(t *testing.T) {
 	}
 	f.WantUnchanged(t, x, was)
 	f.Advance(time.Second)
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 }
 
 // A lease that ran out has a holder again before the job locks it, given by any program.
@@ -125,7 +126,7 @@ func TestExpirySkipsALeaseTakenByAnotherProgram(t *testing.T) {
 		l := f.Start(t).Lease
 		f.Advance(fixture.LeaseTTL)
 		var was string
-		n := during(func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireLeases }, func() {
+		n := during(func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireLeases }, func() {
 			f.SetAttempt(t, l.Execution, 0, fmt.Sprintf("lease_epoch = 2, worker_instance_id = 'another', lease_expires_at_ms = %d",
 				fixture.Start.Add(time.Hour).UnixMilli()))
 			was = f.Dump(t, l.Execution)
@@ -141,7 +142,7 @@ func TestExpirySkipsALeaseTakenByAnotherProgram(t *testing.T) {
 // before.
 func TestPromotionSkipsAMovedDelay(t *testing.T) {
 	const moved = 2 * time.Second
-	promote := func(e *engine.Engine) fixture.Job { return e.Maintenance().PromoteDelayed }
+	promote := func(e *engine.Engine) fixture.Job { return upkeep.Of(e).PromoteDelayed }
 	move := func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 		f.SetExecution(t, x, fmt.Sprintf("deadline_at_ms = %d", fixture.Start.Add(moved).UnixMilli()))
 	}
@@ -189,7 +190,7 @@ func TestDeadlineRespectsAnotherProgramsChange(t *testing.T) {
 			meanwhile(t, "TakeOverdue", func(t *testing.T, f *fixture.Flows, during func(func(*engine.Engine) fixture.Job, func()) int) {
 				x := f.Seed(t, fixture.Columns{"lifecycle_phase": "runnable", "deadline_at_ms": fixture.Start.UnixMilli()})
 				var was string
-				n := during(func(e *engine.Engine) fixture.Job { return e.Maintenance().ExpireDeadlines }, func() {
+				n := during(func(e *engine.Engine) fixture.Job { return upkeep.Of(e).ExpireDeadlines }, func() {
 					f.SetExecution(t, x, since)
 					was = f.Dump(t, x)
 				})
@@ -204,7 +205,7 @@ func TestDeadlineRespectsAnotherProgramsChange(t *testing.T) {
 		f := fixture.NewCloned(t)
 		x := f.Seed(t, fixture.Columns{"lifecycle_phase": "cancelled", "deadline_at_ms": fixture.Start.UnixMilli()})
 		late := f.StoppedBefore(t, "SettleDeadlines")
-		wait := actAsync(t, late.Maintenance().ExpireDeadlines)
+		wait := actAsync(t, upkeep.Of(late.Engine).ExpireDeadlines)
 		late.AwaitStop(t)
 		f.SetExecution(t, x, "lifecycle_phase = 'runnable'")
 		was := f.Dump(t, x)
@@ -225,12 +226,12 @@ func TestExpireDeadlinesNeverWaitsForAttempts(t *testing.T) {
 	fixture.LockAttempt(t, tx, c.ID, 0)
 	log := new(fixture.StatementLog)
 	late := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
-	fixture.Run(t, late.Maintenance().ExpireDeadlines, 0)
+	fixture.Run(t, upkeep.Of(late).ExpireDeadlines, 0)
 	if aborted := log.Aborted(); len(aborted) > 0 {
 		t.Errorf("the server gave up %q", aborted)
 	}
 	fixture.Commit(t, tx)
-	fixture.Run(t, late.Maintenance().ExpireDeadlines, 1)
+	fixture.Run(t, upkeep.Of(late).ExpireDeadlines, 1)
 }
 
 // An execution that joined a flow after the forecast said that its end needs no lock is not ended without that lock:

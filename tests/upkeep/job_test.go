@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,10 +17,10 @@ func TestJobsNeverWait(t *testing.T) {
 		started bool
 		job     func(*fixture.Fixture) fixture.Job
 	}{
-		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireLeases }},
-		{"attempt", fixture.TimingOutAfter(time.Millisecond, nil), true, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireAttempts }},
-		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) }, false, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().ExpireDeadlines }},
-		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Second) }, false, func(f *fixture.Fixture) fixture.Job { return f.Maintenance().PromoteDelayed }},
+		{"lease", func(*engine.ExecutionSpec) {}, true, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireLeases }},
+		{"attempt", fixture.TimingOutAfter(time.Millisecond, nil), true, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireAttempts }},
+		{"deadline", func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Second) }, false, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).ExpireDeadlines }},
+		{"delay", func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Second) }, false, func(f *fixture.Fixture) fixture.Job { return upkeep.Of(f.Engine).PromoteDelayed }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
@@ -48,7 +49,7 @@ func TestJobsNeverWait(t *testing.T) {
 func TestJobsRefuseBadBatches(t *testing.T) {
 	f := fixture.New(t)
 	for name, j := range map[string]fixture.Job{
-		"leases": f.Maintenance().ExpireLeases, "attempts": f.Maintenance().ExpireAttempts, "deadlines": f.Maintenance().ExpireDeadlines, "delayed": f.Maintenance().PromoteDelayed, "keys": f.Maintenance().PruneCreationKeys,
+		"leases": upkeep.Of(f.Engine).ExpireLeases, "attempts": upkeep.Of(f.Engine).ExpireAttempts, "deadlines": upkeep.Of(f.Engine).ExpireDeadlines, "delayed": upkeep.Of(f.Engine).PromoteDelayed, "keys": upkeep.Of(f.Engine).PruneCreationKeys,
 	} {
 		for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
 			if _, err := j(t.Context(), batch); err == nil {

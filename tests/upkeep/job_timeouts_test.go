@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -41,10 +42,10 @@ func TestAttemptsTimeOut_E14(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Advance(time.Minute - time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 			f.Advance(time.Millisecond)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
-			fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 			wantTimedOut(t, f, held, c.state, c.retries)
 			f.WantEvents(t, held.ID, append([]string{"lease acquired", "lease renewed"}, c.events...)...)
 		})
@@ -83,10 +84,10 @@ func TestTimeoutWinsWhicheverJobComesFirst(t *testing.T) {
 	for _, c := range timingOut {
 		for name, jobs := range map[string]func(*fixture.Fixture) [2]fixture.Job{
 			"lease first": func(f *fixture.Fixture) [2]fixture.Job {
-				return [2]fixture.Job{f.Maintenance().ExpireLeases, f.Maintenance().ExpireAttempts}
+				return [2]fixture.Job{upkeep.Of(f.Engine).ExpireLeases, upkeep.Of(f.Engine).ExpireAttempts}
 			},
 			"timeout first": func(f *fixture.Fixture) [2]fixture.Job {
-				return [2]fixture.Job{f.Maintenance().ExpireAttempts, f.Maintenance().ExpireLeases}
+				return [2]fixture.Job{upkeep.Of(f.Engine).ExpireAttempts, upkeep.Of(f.Engine).ExpireLeases}
 			},
 		} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestOnlyTheLeasesOwnTimeoutCounts(t *testing.T) {
 				want = f.Stored(t, x).State
 			}
 			f.Advance(time.Minute)
-			fixture.Run(t, f.Maintenance().ExpireLeases, 1)
+			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			f.WantState(t, x, want)
 			if got := f.Stored(t, x); got.RetryCount != 0 {
 				t.Errorf("stored %+v, want no retry", got)
@@ -183,9 +184,9 @@ func TestExpireAttemptsIgnoresForeignLeases(t *testing.T) {
 		f.SetAttempt(t, c.ID, 0, fmt.Sprintf("ffx_timeout_at_ms = %d", timeoutAt))
 		f.Advance(time.Second)
 		t.Log(name)
-		fixture.Run(t, f.Maintenance().ExpireAttempts, 1)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 1)
 		f.WantUnchanged(t, c.ID, forgotten)
-		fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+		fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 	}
 }
 
@@ -196,5 +197,5 @@ func TestExpireAttemptsWithTheLongestTimeout(t *testing.T) {
 	if got := *f.StoredAttempts(t, c.ID)[0].TimeoutAtMs; got != 1<<63-1 {
 		t.Errorf("times out at %d", got)
 	}
-	fixture.Run(t, f.Maintenance().ExpireAttempts, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireAttempts, 0)
 }

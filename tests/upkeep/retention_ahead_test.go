@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -50,7 +51,7 @@ func TestRetentionJudgesEndsOfTheFutureByTheirNeighbours(t *testing.T) {
 	ended := f.Time()
 	f.Exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1 WHERE execution_id = $2", ended.UnixMilli(), behind.UUID())
 	f.Advance(fixture.Week - time.Second)
-	fixture.Run(t, f.Maintenance().Retain, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 0)
 	if status := retentionStatus(t, f); status.Behind != 0 || !status.NextEnd.Equal(ended) {
 		t.Errorf("behind %v, next end %v; want 0, %v", status.Behind, status.NextEnd, ended)
 	}
@@ -58,7 +59,7 @@ func TestRetentionJudgesEndsOfTheFutureByTheirNeighbours(t *testing.T) {
 	if status := retentionStatus(t, f); status.Behind != time.Minute-time.Second {
 		t.Errorf("behind %v, want 59s", status.Behind)
 	}
-	fixture.Run(t, f.Maintenance().Retain, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 2)
 	f.WantKept(t, "kept gone", ahead, behind)
 	if status := retentionStatus(t, f); status.Behind != 0 {
 		t.Errorf("behind %v, want 0", status.Behind)
@@ -86,7 +87,7 @@ func TestRetentionPassesBatchesOfTheFuture(t *testing.T) {
 			o.write(t, f, c.young, time.Hour)
 			looked := 0
 			for {
-				n, err := f.Maintenance().Retain(t.Context(), 4)
+				n, err := upkeep.Of(f.Engine).Retain(t.Context(), 4)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +121,7 @@ func TestTrimOutboxesPassesBatchesOfTheFuture(t *testing.T) {
 			looked(t, f)
 			deleted := 0
 			for {
-				n, err := f.Maintenance().TrimOutboxes(t.Context(), 1)
+				n, err := upkeep.Of(f.Engine).TrimOutboxes(t.Context(), 1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -111,7 +112,7 @@ func TestSweepKeepsAwaitedCalls(t *testing.T) {
 	c.Exec(t, "DELETE FROM ff_completion_event")
 	c.Advance(2 * fixture.Week)
 	for range 3 {
-		if _, err := c.Maintenance().RepairQueue(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(c.Engine).RepairQueue(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +133,7 @@ func TestAwaitedCallsHoldUpNothing(t *testing.T) {
 	c.Advance(fixture.Week)
 	looked := func(batch int) (sum int) {
 		for {
-			n, err := c.Maintenance().Retain(t.Context(), batch)
+			n, err := upkeep.Of(c.Engine).Retain(t.Context(), batch)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -17,7 +18,7 @@ import (
 func purge(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
 	for {
-		n, err := f.Maintenance().PurgeFlows(t.Context(), 100)
+		n, err := upkeep.Of(f.Engine).PurgeFlows(t.Context(), 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,10 +137,10 @@ func TestPurgeFlowsInATransaction(t *testing.T) {
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
 		bound := f.WithTx(tx)
-		if _, err := bound.Maintenance().PurgeFlows(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := upkeep.Of(bound).PurgeFlows(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
-		if n, err := bound.Maintenance().PurgeFlows(t.Context(), 100); n != 1 || err != nil {
+		if n, err := upkeep.Of(bound).PurgeFlows(t.Context(), 100); n != 1 || err != nil {
 			t.Fatalf("purged %d, error %v", n, err)
 		}
 		fixture.ExecIn(t, tx, end)
@@ -155,7 +156,7 @@ func TestPurgeFlowsRacesGrowth(t *testing.T) {
 	f.Advance(2 * fixture.Week)
 	f.Retain(t)
 	tx := f.BeginTx(t)
-	if n, err := f.WithTx(tx).Maintenance().PurgeFlows(t.Context(), 100); n != 1 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(tx)).PurgeFlows(t.Context(), 100); n != 1 || err != nil {
 		t.Fatalf("purged %d, error %v", n, err)
 	}
 	r := f.Rival(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -79,7 +80,7 @@ func TestRetentionRacesACreationWithTheKey(t *testing.T) {
 			f.Advance(fixture.Week + 1)
 			late := f.Rival(t)
 			tx := f.BeginTx(t)
-			if n, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 100); n != 1 || err != nil {
+			if n, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 100); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 			spec := engine.ExecutionSpec{Kind: "test", Lane: f.Lane}

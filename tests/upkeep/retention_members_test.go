@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -282,7 +283,7 @@ func TestGrowthRacesPruning(t *testing.T) {
 	f.Succeed(t, flow, "a")
 	f.Advance(2 * time.Hour)
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	late := f.Rival(t)

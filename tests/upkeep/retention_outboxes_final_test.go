@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -132,7 +133,7 @@ func TestTrimOutboxesInATransactionWithOpenWriters(t *testing.T) {
 	o.write(t, f, 2, fixture.Week)
 	tx := f.BeginTx(t)
 	o.writeIn(t, tx, longAgo)
-	if n, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 100); n != 3 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(tx)).TrimOutboxes(t.Context(), 100); n != 3 || err != nil {
 		t.Errorf("trimmed %d, error %v, want its own too", n, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -141,7 +142,7 @@ func TestTrimOutboxesInATransactionWithOpenWriters(t *testing.T) {
 	writer := f.BeginTx(t)
 	o.writeIn(t, writer, longAgo)
 	tx = f.BeginTx(t)
-	if n, err := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week}).WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
+	if n, err := upkeep.Of(f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week}).WithTx(tx)).TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
 		t.Errorf("trimmed %d, error %v beside another's", n, err)
 	}
 	fixture.ExecIn(t, tx, "SELECT 1") // goes on
@@ -160,7 +161,7 @@ func TestTrimOutboxesAfterASequenceWentBack(t *testing.T) {
 	o.writeIn(t, tx, f.Time().Add(-fixture.Week).UnixMilli())
 	f.Exec(t, "INSERT INTO ff_lease_event (event_id, execution_id, event_type, occurred_at_ms, partition_key) VALUES (3, 'x', 'acquired', 1, 0)")
 	eng := f.Engine
-	if _, err := eng.Maintenance().TrimOutboxes(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(eng).TrimOutboxes(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	o.wantStored(t, f, 3)
@@ -187,7 +188,7 @@ func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
 	}
 	remove(outboxes[0])
 	// It holds the lock of its table as a writer does, and the floor.
-	n, err := f.Maintenance().TrimOutboxes(t.Context(), 100)
+	n, err := upkeep.Of(f.Engine).TrimOutboxes(t.Context(), 100)
 	if err != nil && !errors.Is(err, fferr.ErrBusy) || n != 6 {
 		t.Errorf("trimmed %d, error %v, want 6 of the other three", n, err)
 	}
@@ -207,11 +208,11 @@ func TestTrimOutboxesBesideAnotherRetention(t *testing.T) {
 		fixture.Commit(t, tx)
 	}
 	one := f.BeginTx(t)
-	if n, err := f.WithTx(one).Maintenance().TrimOutboxes(t.Context(), 1); n != 8 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(one)).TrimOutboxes(t.Context(), 1); n != 8 || err != nil {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	another := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
-	if n, err := another.Maintenance().TrimOutboxes(t.Context(), 1); n != 0 || err != nil && !errors.Is(err, fferr.ErrBusy) {
+	if n, err := upkeep.Of(another).TrimOutboxes(t.Context(), 1); n != 0 || err != nil && !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	fixture.Commit(t, one)

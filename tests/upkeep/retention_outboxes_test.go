@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -27,7 +28,7 @@ func trim(t *testing.T, f *fixture.Fixture) int {
 	t.Helper()
 	total := 0
 	for {
-		n, err := f.Maintenance().TrimOutboxes(t.Context(), 100)
+		n, err := upkeep.Of(f.Engine).TrimOutboxes(t.Context(), 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +189,7 @@ func TestTrimOutboxesFindsLateCommits(t *testing.T) {
 	trim(t, f)
 	o.wantStored(t, f, ids[0])
 	other := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: fixture.Week})
-	if n, err := other.Maintenance().TrimOutboxes(t.Context(), 100); n != 1 || err != nil {
+	if n, err := upkeep.Of(other).TrimOutboxes(t.Context(), 100); n != 1 || err != nil {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	o.wantStored(t, f)
@@ -203,7 +204,7 @@ func TestTrimOutboxesNeverWaits(t *testing.T) {
 	f.Retain(t)
 	tx := f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT FROM ff_lease_event FOR UPDATE")
-	if n, err := f.Maintenance().TrimOutboxes(t.Context(), 100); n != 6 || !errors.Is(err, fferr.ErrBusy) {
+	if n, err := upkeep.Of(f.Engine).TrimOutboxes(t.Context(), 100); n != 6 || !errors.Is(err, fferr.ErrBusy) {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	fixture.Commit(t, tx)
@@ -220,10 +221,10 @@ func TestTrimOutboxesInATransaction(t *testing.T) {
 	f.Retain(t)
 	for _, end := range []string{"rollback", "commit"} {
 		tx := f.BeginTx(t)
-		if _, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := upkeep.Of(f.WithTx(tx)).TrimOutboxes(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
-		if n, err := f.WithTx(tx).Maintenance().TrimOutboxes(t.Context(), 100); n != 8 || err != nil {
+		if n, err := upkeep.Of(f.WithTx(tx)).TrimOutboxes(t.Context(), 100); n != 8 || err != nil {
 			t.Fatalf("trimmed %d, error %v", n, err)
 		}
 		fixture.ExecIn(t, tx, end)
@@ -239,11 +240,11 @@ func TestTrimOutboxesKeepsForever(t *testing.T) {
 	f := trimmingFixture(t)
 	outboxes[1].write(t, f, 2, 100*fixture.Week)
 	eng := f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: policy.KeepForever})
-	if n, err := eng.Maintenance().TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
+	if n, err := upkeep.Of(eng).TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 	eng = f.EngineOn(t, f.Pool, engine.Config{OutboxRetention: 200 * fixture.Week})
-	if n, err := eng.Maintenance().TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
+	if n, err := upkeep.Of(eng).TrimOutboxes(t.Context(), 100); n != 0 || err != nil {
 		t.Errorf("trimmed %d, error %v", n, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -30,7 +31,7 @@ func TestRetentionDeletesLongStreamsInPages(t *testing.T) {
 	eng := f.EngineOn(t, f.Pool, engine.Config{Retention: time.Minute})
 	retain := func() {
 		t.Helper()
-		if _, err := eng.Maintenance().Retain(t.Context(), 100); err != nil {
+		if _, err := upkeep.Of(eng).Retain(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,14 +61,14 @@ func TestRetentionDeletesLongStreamsInPages(t *testing.T) {
 func TestRetentionCountsTrimmedStreamsOnce(t *testing.T) {
 	f := trimmingFixture(t)
 	eng := f.EngineOn(t, f.Pool, engine.Config{Retention: time.Minute})
-	if _, err := eng.Maintenance().Retain(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(eng).Retain(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	x := f.Ended(t)
 	written(t, f, x, 30)
 	f.Exec(t, "UPDATE ff_attempt SET ffx_stream_frames = 1000000 WHERE execution_id = $1", x.UUID())
 	f.Advance(2 * time.Minute)
-	if _, err := eng.Maintenance().Retain(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(eng).Retain(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	f.WantKept(t, "gone", x)

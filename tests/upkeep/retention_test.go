@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -34,7 +35,7 @@ func TestRetentionEmptiesEveryTable_E33(t *testing.T) {
 		t.Run(phase, func(t *testing.T) {
 			f := trimmingFixture(t)
 			eng := f.EngineOn(t, f.Pool, engine.Config{Retention: time.Minute, OutboxRetention: time.Minute})
-			if _, err := eng.Maintenance().Retain(t.Context(), 100); err != nil { // makes the rows of its sources
+			if _, err := upkeep.Of(eng).Retain(t.Context(), 100); err != nil { // makes the rows of its sources
 				t.Fatal(err)
 			}
 			bystander := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Lane += "-bystander" })
@@ -53,11 +54,11 @@ func TestRetentionEmptiesEveryTable_E33(t *testing.T) {
 				}
 			}
 			f.Advance(2 * time.Minute)
-			if n, err := eng.Maintenance().Retain(t.Context(), 100); n != 1 || err != nil {
+			if n, err := upkeep.Of(eng).Retain(t.Context(), 100); n != 1 || err != nil {
 				t.Fatalf("looked at %d, error %v", n, err)
 			}
 			f.WantKept(t, "gone kept", one, bystander)
-			if _, err := eng.Maintenance().TrimOutboxes(t.Context(), 100); err != nil {
+			if _, err := upkeep.Of(eng).TrimOutboxes(t.Context(), 100); err != nil {
 				t.Fatal(err)
 			}
 			after := counts(t, f)
@@ -225,7 +226,7 @@ func TestRetentionRacesAReplay_E33(t *testing.T) {
 		f.Advance(fixture.Week)
 		f.Exec(t, "UPDATE ffx_retention SET event_id = 0")
 		r := f.StoppedBefore(t, "TakeEnded")
-		done := fixture.Async(t, func(ctx context.Context) error { _, err := r.Maintenance().Retain(ctx, 10); return err })
+		done := fixture.Async(t, func(ctx context.Context) error { _, err := upkeep.Of(r.Engine).Retain(ctx, 10); return err })
 		r.AwaitStop(t)
 		f.SetExecution(t, x, replayed)
 		r.Resume()
@@ -239,7 +240,7 @@ func TestRetentionRacesAReplay_E33(t *testing.T) {
 		x := f.Ended(t)
 		f.Advance(fixture.Week)
 		r := f.StoppedBefore(t, "DropAttemptsOf")
-		done := fixture.Async(t, func(ctx context.Context) error { _, err := r.Maintenance().Retain(ctx, 10); return err })
+		done := fixture.Async(t, func(ctx context.Context) error { _, err := upkeep.Of(r.Engine).Retain(ctx, 10); return err })
 		r.AwaitStop(t)
 		if free := fixture.Texts(t, f.Pool, "SELECT 'free' FROM ff_exec_core WHERE execution_id = $1 FOR NO KEY UPDATE SKIP LOCKED", x.UUID()); len(free) != 0 {
 			t.Error("the execution is not locked")
@@ -255,7 +256,7 @@ func TestRetentionRacesAReplay_E33(t *testing.T) {
 		x := f.Ended(t)
 		f.Advance(fixture.Week)
 		tx := f.BeginTx(t)
-		if n, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 10); n != 1 || err != nil {
+		if n, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("looked at %d, error %v", n, err)
 		}
 		r := f.Rival(t)
@@ -387,7 +388,7 @@ func TestSetLaneRetention(t *testing.T) {
 	}
 	err := f.WithTx(tx).Operator().SetLaneRetention(t.Context(), f.Lane, time.Second)
 	fixture.WantInputError(t, err, "keep")
-	if _, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 10); err != nil {
+	if _, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Kept(t, tx, x); got != "gone" {
@@ -402,7 +403,7 @@ func TestSetLaneRetention(t *testing.T) {
 
 func TestRetentionRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
-	for name, j := range map[string]fixture.Job{"retain": f.Maintenance().Retain, "trim": f.Maintenance().TrimOutboxes, "purge": f.Maintenance().PurgeFlows} {
+	for name, j := range map[string]fixture.Job{"retain": upkeep.Of(f.Engine).Retain, "trim": upkeep.Of(f.Engine).TrimOutboxes, "purge": upkeep.Of(f.Engine).PurgeFlows} {
 		for _, batch := range []int{-1, 0, engine.MaxBatch + 1} {
 			if _, err := j(t.Context(), batch); err == nil {
 				t.Errorf("%s: a batch of %d was not refused", name, batch)
@@ -475,12 +476,12 @@ func TestRetentionNeverBlocksClaims(t *testing.T) {
 	}
 	f.Advance(fixture.Week)
 	tx := f.BeginTx(t)
-	if n, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 100); n != 20 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 100); n != 20 || err != nil {
 		t.Fatalf("looked at %d, error %v", n, err)
 	}
 	x := f.Ended(t)
-	fixture.Run(t, f.Maintenance().RepairQueue, 0)
-	if n, err := f.Maintenance().Retain(t.Context(), 100); n != 0 || err != nil {
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 0)
+	if n, err := upkeep.Of(f.Engine).Retain(t.Context(), 100); n != 0 || err != nil {
 		t.Errorf("another process looked at %d, error %v", n, err)
 	}
 	fixture.Commit(t, tx)
@@ -496,19 +497,19 @@ func TestRetentionRunsInOneProcessPerSource(t *testing.T) {
 	}
 	f.Advance(fixture.Week)
 	tx := f.BeginTx(t)
-	if n, err := f.WithTx(tx).Maintenance().Retain(t.Context(), 2); n != 2 || err != nil {
+	if n, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 2); n != 2 || err != nil {
 		t.Fatalf("looked at %d, error %v", n, err)
 	}
 	r := f.Rival(t)
-	if n, err := r.Maintenance().Retain(t.Context(), 2); n != 0 || err != nil {
+	if n, err := upkeep.Of(r.Engine).Retain(t.Context(), 2); n != 0 || err != nil {
 		t.Fatalf("the other looked at %d, error %v", n, err)
 	}
 	fixture.Commit(t, tx)
-	if n, err := r.Maintenance().Retain(t.Context(), 2); n != 2 || err != nil {
+	if n, err := upkeep.Of(r.Engine).Retain(t.Context(), 2); n != 2 || err != nil {
 		t.Fatalf("the other looked at %d, error %v", n, err)
 	}
 	f.WantKept(t, "gone gone gone gone kept kept", all...)
-	fixture.Run(t, f.Maintenance().Retain, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 2)
 	if status := retentionStatus(t, f); status.Deleted != 6 {
 		t.Errorf("%d deleted, want 6", status.Deleted)
 	}
@@ -522,18 +523,18 @@ func TestRetentionSweepFindsMissedEnds(t *testing.T) {
 	f.Exec(t, "DELETE FROM ff_completion_event WHERE execution_id = $1", silent.UUID())
 	f.Advance(fixture.Week)
 	f.Exec(t, "UPDATE ffx_retention SET event_id = (SELECT max(event_id) FROM ff_completion_event) WHERE source = 'ends'")
-	fixture.Run(t, f.Maintenance().Retain, 0)
-	fixture.Run(t, f.Maintenance().RepairQueue, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 0)
+	fixture.Run(t, upkeep.Of(f.Engine).RepairQueue, 2)
 	f.WantKept(t, "gone gone kept", silent, late, young)
 	if status := retentionStatus(t, f); status.Deleted != 2 {
 		t.Errorf("%d deleted, want 2", status.Deleted)
 	}
 	// An end by the reference.
 	x := f.Seed(t, fixture.Columns{"lifecycle_phase": "terminal", "eligibility_state": "not_applicable", "public_state": "running", "terminal_at_ms": fixture.Start.UnixMilli()})
-	if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).RepairQueue(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Maintenance().RepairQueue(t.Context(), 100); err != nil {
+	if _, err := upkeep.Of(f.Engine).RepairQueue(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	f.WantKept(t, "gone", x)
@@ -545,7 +546,7 @@ func TestRetentionFollowsTheOrderOfEnds(t *testing.T) {
 	a, b, c := f.Ended(t), f.Ended(t), f.Ended(t)
 	f.Advance(fixture.Week)
 	f.Exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1 WHERE execution_id = $2", f.Clock.Load()-fixture.Week.Milliseconds()+1000, b.UUID())
-	fixture.Run(t, f.Maintenance().Retain, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 1)
 	f.WantKept(t, "gone kept kept", a, b, c)
 	status := retentionStatus(t, f)
 	if status.Behind != 0 || !status.NextEnd.Equal(f.Time().Add(time.Second-fixture.Week)) {
@@ -555,7 +556,7 @@ func TestRetentionFollowsTheOrderOfEnds(t *testing.T) {
 	if status := retentionStatus(t, f); status.Behind != time.Second {
 		t.Errorf("behind %v, want 1s", status.Behind)
 	}
-	fixture.Run(t, f.Maintenance().Retain, 2)
+	fixture.Run(t, upkeep.Of(f.Engine).Retain, 2)
 	f.WantKept(t, "gone gone gone", a, b, c)
 	if status := retentionStatus(t, f); status.Behind != 0 || !status.NextEnd.IsZero() || status.Deleted != 3 {
 		t.Errorf("%+v", status)
@@ -579,10 +580,10 @@ func TestRetentionInATransaction(t *testing.T) {
 		tx := f.BeginTx(t)
 		fixture.ExecIn(t, tx, "SET LOCAL synchronous_commit = local") // whatever the server's is
 		bound := f.WithTx(tx)
-		if _, err := bound.Maintenance().Retain(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := upkeep.Of(bound).Retain(t.Context(), 0); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Fatal(err)
 		}
-		if n, err := bound.Maintenance().Retain(t.Context(), 100); n != 1 || err != nil {
+		if n, err := upkeep.Of(bound).Retain(t.Context(), 100); n != 1 || err != nil {
 			t.Fatalf("looked at %d, error %v", n, err)
 		}
 		if got := f.Kept(t, tx, x); got != "gone" {
@@ -605,7 +606,7 @@ func TestRetentionTimersAreShared(t *testing.T) {
 	}
 	f.Advance(2 * time.Minute)
 	for {
-		n, err := f.Maintenance().Retain(t.Context(), 300)
+		n, err := upkeep.Of(f.Engine).Retain(t.Context(), 300)
 		if err != nil {
 			t.Fatal(err)
 		}

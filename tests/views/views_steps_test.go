@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -34,7 +35,7 @@ func TestViewOfSteps(t *testing.T) {
 	l = f.ClaimOne(t).Lease
 	wait(3, "rejected")
 	f.Advance(time.Minute)
-	fixture.Run(t, f.Maintenance().ExpireWaits, 1)
+	fixture.Run(t, upkeep.Of(f.Engine).ExpireWaits, 1)
 	l = f.ClaimOne(t).Lease
 	if _, err := f.Call(t.Context(), engine.CallSpec{Lease: l, Name: "shout", Seq: 4, Executions: []engine.ExecutionSpec{{Kind: "shout"}}}); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -72,7 +73,7 @@ func TestProcessesWithOtherClocksAgreeOnLiveWorkers_B30(t *testing.T) {
 			if left := beat.ExpiresAt.Sub(clock); err != nil || left <= 0 || left > engine.MaxWorkerTTL {
 				t.Errorf("%v later: it is %v, %v, and the presence ends at %v", later, clock, err, beat.ExpiresAt)
 			}
-			if n, err := eng.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 0 {
+			if n, err := upkeep.Of(eng).SweepWorkers(t.Context(), 10); err != nil || n != 0 {
 				t.Errorf("%v later: swept %d, %v", later, n, err)
 			}
 		})
@@ -95,7 +96,7 @@ func TestProcessesWithOtherClocksAgreeOnLiveWorkers_B30(t *testing.T) {
 			if i < len(clocks)-1 {
 				return
 			}
-			if n, err := eng.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 1 {
+			if n, err := upkeep.Of(eng).SweepWorkers(t.Context(), 10); err != nil || n != 1 {
 				t.Errorf("%v later: swept %d, %v", later, n, err)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -46,7 +47,7 @@ func TestKilledWorkerIsSweptAndItsWorkGoesOn(t *testing.T) {
 	w := listed(t, f, gone)[0] // the fixture's clock is ahead of the process's
 	sweep := func(want int) {
 		t.Helper()
-		if n, err := f.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).SweepWorkers(t.Context(), 10); err != nil || n != want {
 			t.Errorf("swept %d, %v, want %d", n, err, want)
 		}
 	}
@@ -67,7 +68,7 @@ func TestKilledWorkerIsSweptAndItsWorkGoesOn(t *testing.T) {
 	f.WantState(t, x, fixture.StateRunning)
 
 	f.Clock.Store(*f.StoredAttempts(t, x)[0].LeaseExpiresAtMs)
-	if n, err := f.Maintenance().ExpireLeases(t.Context(), 10); err != nil || n != 1 {
+	if n, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 10); err != nil || n != 1 {
 		t.Fatalf("expired %d, %v", n, err)
 	}
 	c := fixture.CrewOn(t, f, engine.Config{Now: f.Time})

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -121,7 +122,7 @@ func TestHeartbeatAndSweepAgreeOnTheMillisecond_B30(t *testing.T) {
 	expires := f.Register(t).ExpiresAt
 	sweep := func(want int) {
 		t.Helper()
-		if n, err := f.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).SweepWorkers(t.Context(), 10); err != nil || n != want {
 			t.Errorf("swept %d, %v, want %d", n, err, want)
 		}
 	}
@@ -163,7 +164,7 @@ func TestSweepJudgesWorkersUnderTheirLock(t *testing.T) {
 	if _, err := f.WithTx(tx).RegisterWorker(t.Context(), f.Registration()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := f.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 0 {
+	if n, err := upkeep.Of(f.Engine).SweepWorkers(t.Context(), 10); err != nil || n != 0 {
 		t.Errorf("swept %d, %v, of a locked row", n, err)
 	}
 	if _, err := f.HeartbeatWorker(t.Context(), f.Beat(1)); !errors.Is(err, fferr.ErrNotFound) {
@@ -172,7 +173,7 @@ func TestSweepJudgesWorkersUnderTheirLock(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := f.Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 0 {
+	if n, err := upkeep.Of(f.Engine).SweepWorkers(t.Context(), 10); err != nil || n != 0 {
 		t.Errorf("swept %d, %v, of a live worker", n, err)
 	}
 	if len(listed(t, f)) != 1 {
@@ -191,7 +192,7 @@ func TestRegisterDuringTheSweepIsFresh(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n, err := f.WithTx(tx).Maintenance().SweepWorkers(t.Context(), 10); err != nil || n != 1 {
+			if n, err := upkeep.Of(f.WithTx(tx)).SweepWorkers(t.Context(), 10); err != nil || n != 1 {
 				t.Fatalf("swept %d, %v", n, err)
 			}
 			rival := f.Rival(t)
@@ -274,9 +275,9 @@ func TestWorkerEventsAreKeptForAWeek_B29(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.Clock.Store(fixture.Start.Add(engine.WorkerEventRetention).UnixMilli())
+	f.Clock.Store(fixture.Start.Add(upkeep.WorkerEventRetention).UnixMilli())
 	for i, want := range []int{0, 1, 0} {
-		if n, err := f.Maintenance().PruneWorkerEvents(t.Context(), 10); err != nil || n != want {
+		if n, err := upkeep.Of(f.Engine).PruneWorkerEvents(t.Context(), 10); err != nil || n != want {
 			t.Errorf("call %d deleted %d, %v, want %d", i, n, err, want)
 		}
 		f.Advance(time.Millisecond)

@@ -20,6 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -154,7 +155,7 @@ func TestWorkerLostLeaseCancelsTheHandler(t *testing.T) {
 	<-started
 	// Another worker of longer standing takes it over.
 	c.SetAttempt(t, x, 0, "lease_expires_at_ms = 1")
-	if _, err := c.Eng.Maintenance().ExpireLeases(t.Context(), 1); err != nil {
+	if _, err := upkeep.Of(c.Eng).ExpireLeases(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) || !errors.Is(err, fferr.ErrStaleLease) && !errors.Is(err, fferr.ErrLeaseExpired) {

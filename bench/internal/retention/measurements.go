@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -124,7 +125,7 @@ func (b *bench) backlog(ctx context.Context) error {
 	if b.streams > 0 {
 		group.Go(func() error {
 			for {
-				n, err := b.eng.Maintenance().TrimOutboxes(running, b.batch)
+				n, err := upkeep.Of(b.eng).TrimOutboxes(running, b.batch)
 				trimmed.Add(int64(n))
 				if err != nil && !errors.Is(err, fferr.ErrBusy) {
 					return err
@@ -153,7 +154,7 @@ func (b *bench) backlog(ctx context.Context) error {
 func (b *bench) exhaust(ctx context.Context, p *probe, began time.Time) error {
 	deleted, line, last := 0, time.Now(), 0
 	for {
-		n, err := b.eng.Maintenance().Retain(ctx, b.batch)
+		n, err := upkeep.Of(b.eng).Retain(ctx, b.batch)
 		if err != nil {
 			return err
 		}

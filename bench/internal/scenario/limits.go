@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 const (
@@ -212,7 +213,7 @@ func (b *Bench) manyKeys(ctx context.Context) error {
 func passes(ctx context.Context, eng *engine.Engine) (letIn, full float64, err error) {
 	began := time.Now()
 	for range waitMost {
-		n, err := eng.Maintenance().AdmitWaiting(ctx, gateBatch)
+		n, err := upkeep.Of(eng).AdmitWaiting(ctx, gateBatch)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -224,7 +225,7 @@ func passes(ctx context.Context, eng *engine.Engine) (letIn, full float64, err e
 	took := make([]time.Duration, gatePasses)
 	for i := range took {
 		began := time.Now()
-		n, err := eng.Maintenance().AdmitWaiting(ctx, gateBatch)
+		n, err := upkeep.Of(eng).AdmitWaiting(ctx, gateBatch)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d were let in late", n)
 		}

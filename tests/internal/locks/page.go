@@ -99,7 +99,7 @@ func tables(headers []Header, levels []Level) ([]byte, error) {
 				if user == conversion {
 					continue
 				}
-				operation := strings.TrimPrefix(user, "engine.")
+				operation := strings.TrimPrefix(strings.TrimPrefix(user, "engine."), "upkeep.")
 				if operations[operation] == nil {
 					operations[operation] = make(row)
 				}

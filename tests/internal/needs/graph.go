@@ -21,7 +21,7 @@ func readGraph(root string) (graph, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax,
 		Dir:  root,
-	}, "./engine", "./events", "./internal/core", "./internal/outbox", "./internal/pgtx", "./internal/notify")
+	}, "./engine", "./events", "./internal/core", "./internal/outbox", "./internal/upkeep", "./internal/pgtx", "./internal/notify")
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +112,7 @@ func (g graph) node(call string) (string, error) {
 	for _, full := range []string{
 		fmt.Sprintf("(*%s/engine.%s).%s", module, first, method),
 		fmt.Sprintf("(%s/engine.%s).%s", module, first, method),
+		fmt.Sprintf("(*%s/internal/upkeep.%s).%s", module, first, method),
 		fmt.Sprintf("%s/%s.%s", module, first, method),
 	} {
 		if g[full] != nil {

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -13,12 +13,12 @@ type staleConsumers struct {
 }
 
 // tellStaleConsumers logs each consumer that no longer stops trimming, once.
-func (e *Engine) tellStaleConsumers(ctx context.Context) error {
-	rows, err := e.c.Q.ListStaleConsumers(ctx, e.c.Reader(), e.c.NowMs())
+func (u *Upkeep) tellStaleConsumers(ctx context.Context) error {
+	rows, err := u.c.Q.ListStaleConsumers(ctx, u.c.Reader(), u.c.NowMs())
 	if err != nil {
 		return err
 	}
-	s := &e.staleConsumers
+	s := &u.staleConsumers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stale := make(map[string]bool, len(rows))
@@ -26,7 +26,7 @@ func (e *Engine) tellStaleConsumers(ctx context.Context) error {
 		key := row.Outbox + "\x00" + row.Consumer
 		stale[key] = true
 		if !s.told[key] {
-			e.cfg.Log.Warn("a consumer of events was not seen for a week, so events that it has not handled are trimmed: start it or remove it",
+			u.c.Log.Warn("a consumer of events was not seen for a week, so events that it has not handled are trimmed: start it or remove it",
 				"outbox", row.Outbox, "consumer", row.Consumer, "position", row.EventID, "seen", time.UnixMilli(row.UpdatedAtMs))
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// repairPosition is where the next [Maintenance.RepairQueue] continues.
+// repairPosition is where the next [Upkeep.RepairQueue] continues.
 type repairPosition struct {
 	mu    sync.Mutex
 	after id.ExecutionID // zero: at the first execution
@@ -33,61 +33,60 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 }
 
 // RepairQueue repairs executions that no other job finds, after writes without the queue's triggers: a replica's, or a
-// restore's. It examines up to batch executions, at most [MaxSweep], in the order of their rows, and returns how many it
+// restore's. It examines up to batch executions, at most [core.MaxSweep], in the order of their rows, and returns how many it
 // repaired; if that equals batch, call it again at once. Each call continues after the previous one of the same engine.
 // After the last execution it deletes stale entries of the queue, of the lists of budgets and limits, and of
-// [Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
-// [Maintenance.ExpireLeases], [Maintenance.Retain] and [Maintenance.ExpireGrants] missed.
+// [engine.Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
+// [engine.Maintenance.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants] missed.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement, another at the
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [engine.Maintenance.PromoteDelayed]. Transaction: one statement, another at the
 // end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
 // lease, and skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number
 // of processes.
-func (m Maintenance) RepairQueue(ctx context.Context, batch int) (int, error) {
-	e := m.e
-	if batch < 1 || batch > MaxSweep {
-		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+func (u *Upkeep) RepairQueue(ctx context.Context, batch int) (int, error) {
+	if batch < 1 || batch > core.MaxSweep {
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}
-	after := e.repair.get()
-	next, repaired, err := e.repairQueue(ctx, after, batch)
-	e.repair.move(after, next)
+	after := u.repair.get()
+	next, repaired, err := u.repairQueue(ctx, after, batch)
+	u.repair.move(after, next)
 	return repaired, err
 }
 
 // repairQueue repairs the executions after a position and returns the next position: the zero id restarts.
-func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
+func (u *Upkeep) repairQueue(ctx context.Context, after id.ExecutionID, n int) (next id.ExecutionID, repaired int, err error) {
 	const op = "repair queue"
-	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: e.c.NowMs()}
-	params.DefaultMs = core.RetentionMs(e.cfg.Retention)
+	params := db.ScanRepairsParams{AfterPartitionKey: -1, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: int32(n), NowMs: u.c.NowMs()}
+	params.DefaultMs = core.RetentionMs(u.c.Retention)
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), core.PgUUID(after.UUID())
 	}
-	rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanRepairsRow, error) {
-		return e.c.Q.ScanRepairs(ctx, conn, params)
+	rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanRepairsRow, error) {
+		return u.c.Q.ScanRepairs(ctx, conn, params)
 	})
 	if err != nil {
 		return after, 0, err
 	}
 	if len(rows) == 0 {
-		swept, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
-			return e.c.Q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: e.c.NowMs()})
+		swept, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+			return u.c.Q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: u.c.NowMs()})
 		})
 		if err != nil || int(swept) >= n {
 			return after, int(swept), err
 		}
 		return id.ExecutionID{}, int(swept), nil
 	}
-	pass := func(act repairAct, due []candidate) (int, error) {
-		return e.newPass(op, act).work(ctx, due, n)
+	pass := func(act repairAct, due []core.Candidate) (int, error) {
+		return u.c.NewPass(op, act).Work(ctx, due, n)
 	}
 	for _, repair := range []func() (int, error){
-		func() (int, error) { return e.queueUnqueued(ctx, op, rows) },
-		func() (int, error) { return e.listUnmet(ctx, op, rows) },
-		func() (int, error) { return e.listUnlisted(ctx, op, rows) },
-		func() (int, error) { return 0, e.timeUntimed(ctx, op, rows) },
-		func() (int, error) { return pass(e.returnLeaseless, leaseless(rows)) },
-		func() (int, error) { return pass(e.expireGrants, ungranted(rows)) },
-		func() (int, error) { return e.retainOverdue(ctx, op, rows) },
+		func() (int, error) { return u.queueUnqueued(ctx, op, rows) },
+		func() (int, error) { return u.listUnmet(ctx, op, rows) },
+		func() (int, error) { return u.listUnlisted(ctx, op, rows) },
+		func() (int, error) { return 0, u.timeUntimed(ctx, op, rows) },
+		func() (int, error) { return pass(u.returnLeaseless, leaseless(rows)) },
+		func() (int, error) { return pass(u.expireGrants, ungranted(rows)) },
+		func() (int, error) { return u.retainOverdue(ctx, op, rows) },
 	} {
 		n, err := repair()
 		repaired += n
@@ -100,7 +99,7 @@ func (e *Engine) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 }
 
 // repairAct repairs those due executions that it can lock, at most limit, and returns how many.
-type repairAct = func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error)
+type repairAct = func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error)
 
 // needing returns the executions that need a repair.
 func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) core.ExecutionArrays {
@@ -114,13 +113,13 @@ func needing(rows []db.ScanRepairsRow, repair func(*db.ScanRepairsRow) bool) cor
 }
 
 // queueUnqueued inserts missing queue entries, and returns how many.
-func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+func (u *Upkeep) queueUnqueued(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unqueued := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unqueued })
 	if unqueued.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
-		lanes, err := e.c.Q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
+	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		lanes, err := u.c.Q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
 			PartitionKeys: unqueued.Partitions, ExecutionIDs: unqueued.Executions,
 		})
 		for _, lane := range lanes {
@@ -131,13 +130,13 @@ func (e *Engine) queueUnqueued(ctx context.Context, op string, rows []db.ScanRep
 }
 
 // listUnmet lists executions that wait for a budget or limit without being in its list, and returns how many.
-func (e *Engine) listUnmet(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+func (u *Upkeep) listUnmet(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unmet := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unmet })
 	if unmet.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
-		listed, err := e.c.Q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.Partitions, ExecutionIDs: unmet.Executions})
+	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		listed, err := u.c.Q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.Partitions, ExecutionIDs: unmet.Executions})
 		if listed > 0 {
 			due.Gated()
 		}
@@ -146,52 +145,52 @@ func (e *Engine) listUnmet(ctx context.Context, op string, rows []db.ScanRepairs
 }
 
 // listUnlisted lists blocked executions that are not listed with their present state, and returns how many.
-func (e *Engine) listUnlisted(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+func (u *Upkeep) listUnlisted(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unlisted := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unlisted })
 	if unlisted.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
-		listed, err := e.c.Q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
-			PartitionKeys: unlisted.Partitions, ExecutionIDs: unlisted.Executions, NowMs: e.c.NowMs(),
+	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		listed, err := u.c.Q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
+			PartitionKeys: unlisted.Partitions, ExecutionIDs: unlisted.Executions, NowMs: u.c.NowMs(),
 		})
 		return int(listed), err
 	})
 }
 
-// timeUntimed sets a timer for leases that ran out without one, so that [Maintenance.ExpireLeases] finds them.
-func (e *Engine) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
+// timeUntimed sets a timer for leases that ran out without one, so that [engine.Maintenance.ExpireLeases] finds them.
+func (u *Upkeep) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
 	untimed := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Untimed })
 	if untimed.Empty() {
 		return nil
 	}
-	_, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
-		return struct{}{}, e.c.Q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
-			PartitionKeys: untimed.Partitions, ExecutionIDs: untimed.Executions, NowMs: e.c.NowMs(),
+	_, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, u.c.Q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
+			PartitionKeys: untimed.Partitions, ExecutionIDs: untimed.Executions, NowMs: u.c.NowMs(),
 		})
 	})
 	return err
 }
 
 // retainOverdue deletes executions that retention missed, and returns how many.
-func (e *Engine) retainOverdue(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
+func (u *Upkeep) retainOverdue(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	overdue := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Overdue })
 	if overdue.Empty() {
 		return 0, nil
 	}
-	_, deleted, err := e.impatient().retain(ctx, op, fromSweep, func(_ *core.Txn, r *retaining) error {
+	_, deleted, err := u.impatient().retain(ctx, op, fromSweep, func(_ *core.Txn, r *retaining) error {
 		r.looked = overdue
 		return nil
 	})
 	return deleted, err
 }
 
-func leaseless(rows []db.ScanRepairsRow) []candidate {
-	var due []candidate
+func leaseless(rows []db.ScanRepairsRow) []core.Candidate {
+	var due []core.Candidate
 	for _, row := range rows {
 		if row.Leaseless {
-			due = append(due, candidate{
-				partition: row.PartitionKey, execution: row.ExecutionID.Bytes, flow: core.FlowOf(row.FlowID),
+			due = append(due, core.Candidate{
+				Partition: row.PartitionKey, Execution: row.ExecutionID.Bytes, Flow: core.FlowOf(row.FlowID),
 			})
 		}
 	}
@@ -199,13 +198,13 @@ func leaseless(rows []db.ScanRepairsRow) []candidate {
 }
 
 // returnLeaseless returns due executions to their lanes that are active although none of their attempts is leased.
-// Attempts with an expired lease, current or not, are left to [Maintenance.ExpireLeases].
-func (e *Engine) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, _ int) (int, error) {
+// Attempts with an expired lease, current or not, are left to [engine.Maintenance.ExpireLeases].
+func (u *Upkeep) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, _ int) (int, error) {
 	var executions core.ExecutionArrays
 	for _, c := range due {
-		executions.Add(c.partition, c.execution)
+		executions.Add(c.Partition, c.Execution)
 	}
-	taken, err := e.c.Q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
+	taken, err := u.c.Q.TakeLeaseless(ctx, tx, db.TakeLeaselessParams{
 		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, DefaultCap: policy.ReclaimLimit,
 	})
 	if err != nil || len(taken) == 0 {
@@ -215,11 +214,11 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	current, err := u.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	listed, err := e.c.Q.ListLeased(ctx, tx, db.ListLeasedParams{
+	listed, err := u.c.Q.ListLeased(ctx, tx, db.ListLeasedParams{
 		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions,
 	})
 	if err != nil {
@@ -229,11 +228,11 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.
 	for _, x := range listed {
 		leased[x] = true
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
-	lost := newLostLeases(nowMs)
+	lost := core.NewLostLeases(nowMs)
 	for _, row := range taken {
 		attempt, started := current[row.ExecutionID]
 		if attempt.Busy || leased[row.ExecutionID] {
@@ -248,7 +247,7 @@ func (e *Engine) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.
 		} else if row.LostTooOften {
 			returned.Index = -1
 		}
-		lost.add(returned, row.LostTooOften, row.FlowID == nil || flows.Has(*row.FlowID))
+		lost.Add(returned, row.LostTooOften, row.FlowID == nil || flows.Has(*row.FlowID))
 	}
-	return lost.len(), e.writeLost(ctx, tx, lost)
+	return lost.Len(), u.c.WriteLost(ctx, tx, lost)
 }

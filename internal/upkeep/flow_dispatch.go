@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ const (
 // DispatchCompletions resolves the dependents of completion events that are not marked as dispatched: events below 64
 // levels of skips, events whose dependents could not be decided because of an unknown stored policy or state, and
 // events of FlowFabric. It returns how many events it dispatched; call it again while that is at least batch. In a
-// loop, call it about once per second, and at once after [Maintenance.Undispatched], as package reconcile does. An
+// loop, call it about once per second, and at once after [Upkeep.Undispatched], as package reconcile does. An
 // event that can't be dispatched is logged once and retried after a second, later down to once per minute.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
@@ -36,22 +36,21 @@ const (
 // the events, edge groups and dependents. It skips locked rows and flows for a later call, but waits 50 ms each for up
 // to 16 rows and 8 flows; in a caller's transaction it waits for rows only. Emits completion events. Safe to repeat and
 // to run in any number of processes.
-func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	const op = "dispatch completions"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	d := &dispatching{e: e.impatient(), op: op, rowWaits: maxRowWaits}
+	d := &dispatching{u: u.impatient(), op: op, rowWaits: maxRowWaits}
 	for after := int64(0); d.done < batch; {
-		events, err := e.c.Q.ScanUndispatched(ctx, e.c.Reader(), db.ScanUndispatchedParams{
+		events, err := u.c.Q.ScanUndispatched(ctx, u.c.Reader(), db.ScanUndispatchedParams{
 			AfterEventID: after, PageSize: int32(batch),
 		})
 		if err != nil {
 			return d.done, core.Wrap(op, err)
 		}
 		if len(events) == 0 {
-			e.stalled.forget()
+			u.stalled.forget()
 			break
 		}
 		after = events[len(events)-1].EventID
@@ -59,7 +58,7 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 			return d.done, err
 		}
 	}
-	if e.c.Tx == nil {
+	if u.c.Tx == nil {
 		for _, events := range d.busy {
 			if err := d.flow(ctx, events, core.MaxSkipLevels, true); err != nil {
 				return d.done, err
@@ -73,13 +72,13 @@ func (m Maintenance) DispatchCompletions(ctx context.Context, batch int) (int, e
 }
 
 // Undispatched returns a channel that receives a value after this engine has committed a transaction of its own with
-// work for [Maintenance.DispatchCompletions]. It buffers one value, and each goes to one receiver. Work from other
+// work for [Upkeep.DispatchCompletions]. It buffers one value, and each goes to one receiver. Work from other
 // processes or callers' transactions sends no value, so also call DispatchCompletions from time to time.
-func (m Maintenance) Undispatched() <-chan struct{} { return m.e.c.Undispatched }
+func (u *Upkeep) Undispatched() <-chan struct{} { return u.c.Undispatched }
 
-// dispatching is one call of [Maintenance.DispatchCompletions].
+// dispatching is one call of [Upkeep.DispatchCompletions].
 type dispatching struct {
-	e    *Engine
+	u    *Upkeep
 	op   string
 	done int
 
@@ -100,7 +99,7 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		case event.FlowID == nil || !completes:
 			alone.PartitionKeys = append(alone.PartitionKeys, event.PartitionKey)
 			alone.EventIDs = append(alone.EventIDs, event.EventID)
-		case !d.e.stalled.waits(event.EventID):
+		case !d.u.stalled.waits(event.EventID):
 			i, ok := at[*event.FlowID]
 			if !ok {
 				i = len(flows)
@@ -111,9 +110,9 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 		}
 	}
 	if len(alone.EventIDs) > 0 {
-		n, err := core.InStatement(ctx, d.e.c, d.op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
-			alone.NowMs = d.e.c.NowMs()
-			claimed, err := d.e.c.Q.ClaimCompletions(ctx, conn, alone)
+		n, err := core.InStatement(ctx, d.u.c, d.op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+			alone.NowMs = d.u.c.NowMs()
+			claimed, err := d.u.c.Q.ClaimCompletions(ctx, conn, alone)
 			return len(claimed), err
 		})
 		if err != nil {
@@ -132,11 +131,11 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 // flow dispatches the events of one flow in one transaction, down to the given number of levels, or skips them. If it
 // meets a locked row or a failing event, it retries with smaller parts until everything else is done.
 func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
-	result, err := core.InTx(ctx, d.e.c, d.op, func(tx *core.Txn) (dispatched, error) {
+	result, err := core.InTx(ctx, d.u.c, d.op, func(tx *core.Txn) (dispatched, error) {
 		return d.transaction(ctx, tx, events, levels, waits, !succeeded(events))
 	})
 	if errors.Is(err, core.ErrFlowLock) {
-		result, err = core.InTx(ctx, d.e.c, d.op, func(tx *core.Txn) (dispatched, error) {
+		result, err = core.InTx(ctx, d.u.c, d.op, func(tx *core.Txn) (dispatched, error) {
 			return d.transaction(ctx, tx, events, levels, waits, true)
 		})
 	}
@@ -152,7 +151,7 @@ func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow,
 			d.setAside(events)
 		}
 		return nil
-	case d.e.c.Tx != nil || ctx.Err() != nil:
+	case d.u.c.Tx != nil || ctx.Err() != nil:
 		return err
 	case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 		d.rowWaits--
@@ -186,8 +185,8 @@ func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
 }
 
 func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
-	if d.e.stalled.note(event.EventID) {
-		d.e.cfg.Log.Warn("dependents of an execution can't be decided and will be retried: repair the row that the error names", "error", err,
+	if d.u.stalled.note(event.EventID) {
+		d.u.c.Log.Warn("dependents of an execution can't be decided and will be retried: repair the row that the error names", "error", err,
 			"execution", id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID), "event", event.EventID)
 	}
 }
@@ -203,8 +202,8 @@ type dispatched struct {
 func (d *dispatching) transaction(
 	ctx context.Context, tx *core.Txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
 ) (result dispatched, err error) {
-	e := d.e
-	if d.rowWaits <= 0 && e.c.Tx == nil {
+	u := d.u
+	if d.rowWaits <= 0 && u.c.Tx == nil {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'"); err != nil {
 			return result, err
 		}
@@ -227,11 +226,11 @@ func (d *dispatching) transaction(
 		leave.EventIDs = append(leave.EventIDs, event.EventID)
 	}
 	for i, event := range events {
-		switch u := upstreams[i]; {
-		case !u.claimed:
-		case !u.taken:
+		switch undone := upstreams[i]; {
+		case !undone.claimed:
+		case !undone.taken:
 			open(event)
-		case u.replayed:
+		case undone.replayed:
 			result.done++ // its next end counts instead
 		default:
 			x := core.EndedExecution{
@@ -252,12 +251,12 @@ func (d *dispatching) transaction(
 		for _, s := range endings {
 			ended = append(ended, s.ended...)
 		}
-		if skipped, err = e.recountUnsound(ctx, tx, ended, levels-1, nowMs); err != nil {
+		if skipped, err = u.recountUnsound(ctx, tx, ended, levels-1, nowMs); err != nil {
 			return result, err
 		}
 	}
 	for _, s := range endings {
-		all, err := e.c.ResolveAll(ctx, tx, s.ended, levels, nowMs)
+		all, err := u.c.ResolveAll(ctx, tx, s.ended, levels, nowMs)
 		if err != nil {
 			return result, err
 		}
@@ -275,27 +274,27 @@ func (d *dispatching) transaction(
 		skipped = append(skipped, all[len(s.ended):]...)
 	}
 	if len(leave.EventIDs) > 0 {
-		if err := e.c.Q.LeaveCompletions(ctx, tx, leave); err != nil {
+		if err := u.c.Q.LeaveCompletions(ctx, tx, leave); err != nil {
 			return result, err
 		}
 	}
 	if len(skipped) > 0 {
 		tx.Due.Completions()
 	}
-	return result, e.c.Record(ctx, tx, skipped, nowMs)
+	return result, u.c.Record(ctx, tx, skipped, nowMs)
 }
 
 // lockFlow locks a flow, or returns core.ErrFlowBusy. Successes of a flow share the lock.
 func (d *dispatching) lockFlow(ctx context.Context, tx *core.Txn, flow id.FlowID, waits, exclusive bool) (err error) {
-	set := core.NewFlowSet(d.e.cfg.Partitions)
+	set := core.NewFlowSet(d.u.c.Partitions)
 	set.Add(flow)
 	switch {
 	case !waits:
-		err = d.e.c.HoldFlows(ctx, tx, set, exclusive)
+		err = d.u.c.HoldFlows(ctx, tx, set, exclusive)
 	case exclusive:
-		err = d.e.c.LockFlowsExclusive(ctx, tx, set)
+		err = d.u.c.LockFlowsExclusive(ctx, tx, set)
 	default:
-		err = pgtx.InOneTrip(ctx, tx, d.e.c.ShareFlows(ctx, set)...)
+		err = pgtx.InOneTrip(ctx, tx, d.u.c.ShareFlows(ctx, set)...)
 	}
 	if set.Empty() && err == nil || waits && pgtx.SQLState(err) == core.SQLLockNotAvailable {
 		return core.ErrFlowBusy
@@ -335,7 +334,7 @@ func (d *dispatching) claim(
 		)
 	})
 	var take db.TakeUpstreamsParams
-	claim := db.ClaimCompletionsParams{NowMs: d.e.c.NowMs()}
+	claim := db.ClaimCompletionsParams{NowMs: d.u.c.NowMs()}
 	for _, i := range order {
 		take.PartitionKeys = append(take.PartitionKeys, events[i].PartitionKey)
 		take.ExecutionIDs = append(take.ExecutionIDs, core.PgUUID(events[i].ExecutionID))
@@ -350,8 +349,8 @@ func (d *dispatching) claim(
 	var taken []db.TakeUpstreamsRow
 	var claimed []db.ClaimCompletionsRow
 	err = pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) (err error) { taken, err = d.e.c.Q.TakeUpstreams(ctx, conn, take); return err },
-		func(conn db.DBTX) (err error) { claimed, err = d.e.c.Q.ClaimCompletions(ctx, conn, claim); return err },
+		func(conn db.DBTX) (err error) { taken, err = d.u.c.Q.TakeUpstreams(ctx, conn, take); return err },
+		func(conn db.DBTX) (err error) { claimed, err = d.u.c.Q.ClaimCompletions(ctx, conn, claim); return err },
 	)
 	upstreams = make([]upstream, len(events))
 	for _, row := range taken {

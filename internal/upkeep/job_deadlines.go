@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -23,46 +23,45 @@ import (
 // exclusively, executions, then their attempts. It skips locked executions, flows and dependents for the next call, and
 // retries a few busy flows once at the end. Emits lease and completion events. Safe to repeat and to run in any number
 // of processes.
-func (m Maintenance) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	const op = "expire deadlines"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanOverdueParams{
-		AfterDeadlineAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: scanPage,
+		AfterDeadlineAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: u.c.NowMs(), PageSize: core.ScanPage,
 	}
-	return e.newPass(op, e.endOverdue).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
-		rows, err := e.c.Q.ScanOverdue(ctx, e.c.Reader(), position)
+	return u.c.NewPass(op, u.endOverdue).Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) {
+		rows, err := u.c.Q.ScanOverdue(ctx, u.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := rows[len(rows)-1]
 		position.AfterDeadlineAtMs, position.AfterPartitionKey = last.DeadlineAtMs, last.PartitionKey
 		position.AfterExecutionID = core.PgUUID(last.ExecutionID)
-		var due []candidate
+		var due []core.Candidate
 		var finished core.ExecutionArrays
 		for _, row := range rows {
 			switch {
 			case !row.Finished:
-				due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID, flow: row.FlowID})
+				due = append(due, core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID, Flow: row.FlowID})
 			case len(finished.Executions) < room:
 				finished.Add(row.PartitionKey, row.ExecutionID)
 			}
 		}
-		settled, err := e.settleDeadlines(ctx, op, finished)
-		return due, settled, len(rows) == scanPage, err
+		settled, err := u.settleDeadlines(ctx, op, finished)
+		return due, settled, len(rows) == core.ScanPage, err
 	})
 }
 
 // endOverdue ends those due executions that it can lock and that are still overdue.
-func (e *Engine) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
-	params := db.TakeOverdueParams{NowMs: e.c.NowMs(), MaxItems: int32(limit)}
+func (u *Upkeep) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
+	params := db.TakeOverdueParams{NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
-		params.PartitionKeys = append(params.PartitionKeys, c.partition)
-		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.execution))
+		params.PartitionKeys = append(params.PartitionKeys, c.Partition)
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.Execution))
 	}
-	taken, err := e.c.Q.TakeOverdue(ctx, tx, params)
+	taken, err := u.c.Q.TakeOverdue(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
@@ -70,11 +69,11 @@ func (e *Engine) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowS
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.lockCurrentAttempts(ctx, tx, executions)
+	current, err := u.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -100,16 +99,16 @@ func (e *Engine) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowS
 		}
 		ends.Add(end)
 	}
-	return ends.Len(), e.c.EndByJob(ctx, tx, ends)
+	return ends.Len(), u.c.EndByJob(ctx, tx, ends)
 }
 
 // settleDeadlines clears the deadlines of executions that another program has ended, and returns how many.
-func (e *Engine) settleDeadlines(ctx context.Context, op string, finished core.ExecutionArrays) (int, error) {
+func (u *Upkeep) settleDeadlines(ctx context.Context, op string, finished core.ExecutionArrays) (int, error) {
 	if finished.Empty() {
 		return 0, nil
 	}
-	n, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
-		return e.c.Q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
+	n, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return u.c.Q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
 			PartitionKeys: finished.Partitions, ExecutionIDs: finished.Executions,
 		})
 	})

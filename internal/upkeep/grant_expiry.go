@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -16,49 +16,48 @@ import (
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per batch; locks the executions, then their expired grants, and skips
 // locked executions for the next call. Emits nothing. Safe to repeat and to run in any number of processes.
-func (m Maintenance) ExpireGrants(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	const op = "expire grants"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	position := db.ScanExpiredGrantsParams{NowMs: e.c.NowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: scanPage}
-	return e.newPass(op, e.expireGrants).through(ctx, batch, func(room int) ([]candidate, int, bool, error) {
-		rows, err := e.c.Q.ScanExpiredGrants(ctx, e.c.Reader(), position)
+	position := db.ScanExpiredGrantsParams{NowMs: u.c.NowMs(), AfterPartitionKey: -1, AfterGrantID: []byte{}, PageSize: core.ScanPage}
+	return u.c.NewPass(op, u.expireGrants).Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) {
+		rows, err := u.c.Q.ScanExpiredGrants(ctx, u.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := &rows[len(rows)-1]
 		position.AfterExpiresAtMs, position.AfterPartitionKey, position.AfterGrantID = last.ExpiresAtMs, last.PartitionKey, last.GrantID
-		var due []candidate
+		var due []core.Candidate
 		var gone core.ExecutionArrays
 		seen := make(map[id.ExecutionUUID]bool, len(rows))
 		for _, row := range rows {
 			switch {
 			case seen[row.ExecutionID]:
 			case !row.Gone:
-				due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID})
+				due = append(due, core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID})
 			case len(gone.Executions) < room:
 				gone.Add(row.PartitionKey, row.ExecutionID)
 			}
 			seen[row.ExecutionID] = true
 		}
 		if gone.Empty() {
-			return due, 0, len(rows) == scanPage, nil
+			return due, 0, len(rows) == core.ScanPage, nil
 		}
 		// There is no row to lock.
-		done, err := core.InTx(ctx, e.impatient().c, op, func(tx *core.Txn) (int, error) { return e.writeExpiredGrants(ctx, tx, gone) })
-		return due, done, len(rows) == scanPage, err
+		done, err := core.InTx(ctx, u.impatient().c, op, func(tx *core.Txn) (int, error) { return u.writeExpiredGrants(ctx, tx, gone) })
+		return due, done, len(rows) == core.ScanPage, err
 	})
 }
 
 // expireGrants handles those due executions that it can lock.
-func (e *Engine) expireGrants(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
+func (u *Upkeep) expireGrants(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	var executions core.ExecutionArrays
 	for _, c := range due {
-		executions.Add(c.partition, c.execution)
+		executions.Add(c.Partition, c.Execution)
 	}
-	taken, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
+	taken, err := u.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{
 		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions,
 	})
 	if err != nil {
@@ -67,19 +66,19 @@ func (e *Engine) expireGrants(ctx context.Context, tx *core.Txn, _ *core.FlowSet
 	var locked core.ExecutionArrays
 	for _, row := range taken[:min(limit, len(taken))] {
 		c := due[row.Ord]
-		locked.Add(c.partition, c.execution)
+		locked.Add(c.Partition, c.Execution)
 	}
-	return e.writeExpiredGrants(ctx, tx, locked)
+	return u.writeExpiredGrants(ctx, tx, locked)
 }
 
 // writeExpiredGrants deletes the expired grants of locked executions, and returns executions without a usable grant to
 // their lanes.
-func (e *Engine) writeExpiredGrants(ctx context.Context, tx *core.Txn, executions core.ExecutionArrays) (int, error) {
+func (u *Upkeep) writeExpiredGrants(ctx context.Context, tx *core.Txn, executions core.ExecutionArrays) (int, error) {
 	if executions.Empty() {
 		return 0, nil
 	}
-	rows, err := e.c.Q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
-		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: e.c.NowMs(),
+	rows, err := u.c.Q.ExpireGrants(ctx, tx, db.ExpireGrantsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: u.c.NowMs(),
 	})
 	acted := make(map[pgtype.UUID]bool, len(rows)) // an execution may have two rows
 	for _, row := range rows {
@@ -92,11 +91,11 @@ func (e *Engine) writeExpiredGrants(ctx context.Context, tx *core.Txn, execution
 }
 
 // ungranted returns the executions of a page that wait for a grant's use but have no grant.
-func ungranted(rows []db.ScanRepairsRow) []candidate {
-	var due []candidate
+func ungranted(rows []db.ScanRepairsRow) []core.Candidate {
+	var due []core.Candidate
 	for _, row := range rows {
 		if row.Ungranted {
-			due = append(due, candidate{partition: row.PartitionKey, execution: row.ExecutionID.Bytes})
+			due = append(due, core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID.Bytes})
 		}
 	}
 	return due

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -41,17 +41,17 @@ type endings map[id.ExecutionUUID]state.CompletionOutcome
 //
 // An end is counted once, however often this runs and whichever program counted it before. The caller holds the flows
 // exclusively.
-func (e *Engine) recountGroups(
+func (u *Upkeep) recountGroups(
 	ctx context.Context, tx *core.Txn, keys []groupKey, ending endings, nowMs int64,
 ) (changed int, skipped []core.EndedExecution, err error) {
 	slices.SortFunc(keys, func(a, b groupKey) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.downstream[:], b.downstream[:]))
 	})
-	groups, err := e.readGroups(ctx, tx, keys)
+	groups, err := u.readGroups(ctx, tx, keys)
 	if err != nil {
 		return 0, nil, err
 	}
-	undispatched, err := e.undispatchedAmong(ctx, tx, groups)
+	undispatched, err := u.undispatchedAmong(ctx, tx, groups)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -76,24 +76,24 @@ func (e *Engine) recountGroups(
 		}
 	}
 	var left core.LeftEdges
-	if skipped, err = e.c.MoveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
+	if skipped, err = u.c.MoveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
 		return 0, nil, err
 	}
 	// A group whose downstream is in an unknown state is counted once it can be acted upon.
 	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.Executions, core.PgUUID(g.key.downstream)) })
-	if err := e.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
+	if err := u.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
 		return 0, nil, err
 	}
-	return len(recounted), skipped, e.c.EnqueueSiblingCancels(ctx, tx, core.CancelRemaining(decided), nowMs)
+	return len(recounted), skipped, u.c.EnqueueSiblingCancels(ctx, tx, core.CancelRemaining(decided), nowMs)
 }
 
 // readGroups locks groups and reads their edges. It leaves out unreadable and locked ones.
-func (e *Engine) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) ([]*recounting, error) {
+func (u *Upkeep) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) ([]*recounting, error) {
 	var asked core.FlowMemberArrays
 	for _, key := range keys {
 		addGroup(&asked, key)
 	}
-	rows, err := e.c.Q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
+	rows, err := u.c.Q.TakeUnsoundGroups(ctx, tx, db.TakeUnsoundGroupsParams{
 		PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) 
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	edges, err := e.c.Q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
+	edges, err := u.c.Q.ReadGroupEdges(ctx, tx, db.ReadGroupEdgesParams{
 		PartitionKeys: taken.Partitions, FlowIDs: taken.Flows, DownstreamEIDs: taken.Executions, Ords: taken.Ords(),
 	})
 	for i := range edges {
@@ -124,7 +124,7 @@ func (e *Engine) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) 
 }
 
 // undispatchedAmong returns the upstreams of groups whose ends a dispatcher will still count.
-func (e *Engine) undispatchedAmong(ctx context.Context, tx *core.Txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
+func (u *Upkeep) undispatchedAmong(ctx context.Context, tx *core.Txn, groups []*recounting) (map[id.ExecutionUUID]bool, error) {
 	var ended []pgtype.UUID
 	for _, g := range groups {
 		for _, edge := range g.edges {
@@ -136,7 +136,7 @@ func (e *Engine) undispatchedAmong(ctx context.Context, tx *core.Txn, groups []*
 	if len(ended) == 0 {
 		return nil, nil
 	}
-	rows, err := e.c.Q.ListUndispatched(ctx, tx, ended)
+	rows, err := u.c.Q.ListUndispatched(ctx, tx, ended)
 	undispatched := make(map[id.ExecutionUUID]bool, len(rows))
 	for _, x := range rows {
 		undispatched[x] = true
@@ -144,7 +144,7 @@ func (e *Engine) undispatchedAmong(ctx context.Context, tx *core.Txn, groups []*
 	return undispatched, err
 }
 
-func (e *Engine) writeRecounted(ctx context.Context, tx *core.Txn, groups []*recounting, nowMs int64) error {
+func (u *Upkeep) writeRecounted(ctx context.Context, tx *core.Txn, groups []*recounting, nowMs int64) error {
 	if len(groups) == 0 {
 		return nil
 	}
@@ -171,10 +171,10 @@ func (e *Engine) writeRecounted(ctx context.Context, tx *core.Txn, groups []*rec
 			}
 		}
 	}
-	if err := e.c.Q.RecountGroups(ctx, tx, params); err != nil || passing.Empty() {
+	if err := u.c.Q.RecountGroups(ctx, tx, params); err != nil || passing.Empty() {
 		return err
 	}
-	return e.c.Q.PassResults(ctx, tx, db.PassResultsParams{
+	return u.c.Q.PassResults(ctx, tx, db.PassResultsParams{
 		PartitionKeys: passing.Partitions, FlowIDs: passing.Flows, ExecutionIDs: passing.Executions, NowMs: nowMs,
 	})
 }

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ func (p *purging) run(ctx context.Context, tx *core.Txn, find func(*core.Txn, in
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	flows := core.NewFlowSet(p.cfg.Partitions)
+	flows := core.NewFlowSet(p.c.Partitions)
 	for _, row := range found {
 		if !flows.Admit(&row.flow) {
 			p.left = append(p.left, row)
@@ -131,7 +131,7 @@ func (p *purging) hold(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (
 
 // over returns the flows that seem to be finished.
 func (p *purging) over(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (*core.FlowSet, error) {
-	over := core.NewFlowSet(p.cfg.Partitions)
+	over := core.NewFlowSet(p.c.Partitions)
 	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.Add(row.FlowID) })
 }
 
@@ -142,7 +142,7 @@ func (p *purging) judge(ctx context.Context, tx *core.Txn, flows *core.FlowSet, 
 	}
 	partitions, ids := flows.Arrays()
 	rows, err := p.c.Q.ReadPurgeable(ctx, tx, db.ReadPurgeableParams{
-		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: core.RetentionMs(p.cfg.Retention),
+		PartitionKeys: partitions, FlowIDs: ids, DefaultMs: core.RetentionMs(p.c.Retention),
 	})
 	for _, row := range rows {
 		dueMs := row.ChangedAtMs + min(row.RetentionMs, core.Forever-max(row.ChangedAtMs, 0))
@@ -218,7 +218,7 @@ func (p *purging) dropDue(ctx context.Context, tx *core.Txn, due []dueFlow, used
 	if pgtx.SQLState(err) != core.SQLLockNotAvailable {
 		return err
 	}
-	if p.waits++; len(due) == 1 || p.waits >= lateWaits {
+	if p.waits++; len(due) == 1 || p.waits >= core.LateWaits {
 		for _, d := range due {
 			p.comeBackAt(p.nowMs+comeBackSoon.Milliseconds(), d.PartitionKey, d.FlowID)
 			p.left = slices.DeleteFunc(p.left, func(row flowRow) bool { return row.flow == d.FlowID })
@@ -251,7 +251,7 @@ func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used 
 	var dropped, purged int64
 	var steps []core.Step
 	if !members.Empty() {
-		steps = p.dropSteps(ctx, members, used, &dropped)
+		steps = p.c.DropEnded(ctx, members, used, &dropped)
 	}
 	steps = append(steps, closing...)
 	if len(ids) > 0 {

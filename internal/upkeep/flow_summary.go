@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -17,27 +17,27 @@ const (
 )
 
 // SummariseFlows updates the summaries of flows, as FlowFabric's projector does, for dashboards and listings: the
-// number of members by state, and the resulting state of the flow. It examines up to batch flows, at most [MaxSweep],
+// number of members by state, and the resulting state of the flow. It examines up to batch flows, at most [core.MaxSweep],
 // in the order of their rows, and ends early after about 50,000 members. It skips flows whose members had all ended at
 // the last summary if they have not grown since, and locked summaries or flows until the next round. It returns how
 // many summaries it changed.
 //
 // Each call continues after the previous one of the same engine, and restarts after the last flow. A summary may be as
-// old as one round; [Engine.DescribeFlow] has current counts.
+// old as one round; [engine.Engine.DescribeFlow] has current counts.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement that finds flows, and two per hundred flows that may have
 // changed: one counts their members, the other locks their summaries, and keeps their rows from being deleted. Emits
 // nothing. Safe to repeat and to run in
 // any number of processes: a summary never gets older.
-func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	const op = "summarise flows"
-	e := m.e.impatient()
-	if batch < 1 || batch > MaxSweep {
-		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+	u = u.impatient()
+	if batch < 1 || batch > core.MaxSweep {
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}
-	partition, flow := e.summarised.get()
-	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowSummariesRow, error) {
-		return e.c.Q.ScanFlowSummaries(ctx, conn, db.ScanFlowSummariesParams{
+	partition, flow := u.summarised.get()
+	rows, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowSummariesRow, error) {
+		return u.c.Q.ScanFlowSummaries(ctx, conn, db.ScanFlowSummariesParams{
 			AfterPartitionKey: partition, AfterFlowID: core.PgUUID(flow), PageSize: int32(batch),
 		})
 	})
@@ -47,7 +47,7 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 	written, members := 0, int64(0)
 	var due flowArrays
 	summarise := func() error {
-		n, err := e.summariseFlows(ctx, op, due)
+		n, err := u.summariseFlows(ctx, op, due)
 		written += n
 		due = flowArrays{}
 		return err
@@ -76,7 +76,7 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 			return written, err
 		}
 	}
-	e.summarised.move(last.partition, last.flow)
+	u.summarised.move(last.partition, last.flow)
 	return written, nil
 }
 
@@ -84,10 +84,10 @@ func (m Maintenance) SummariseFlows(ctx context.Context, batch int) (int, error)
 //
 // Nothing is locked between the two statements. The summaries bear the time of the counts, so another process that
 // counted later and wrote earlier has the later time, and keeps its summary.
-func (e *Engine) summariseFlows(ctx context.Context, op string, flows flowArrays) (int, error) {
-	counts, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ReadMemberCountsRow, error) {
-		return e.c.Q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{
-			PartitionKeys: flows.partitions, FlowIDs: flows.flows, NowMs: e.c.NowMs(),
+func (u *Upkeep) summariseFlows(ctx context.Context, op string, flows flowArrays) (int, error) {
+	counts, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ReadMemberCountsRow, error) {
+		return u.c.Q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{
+			PartitionKeys: flows.partitions, FlowIDs: flows.flows, NowMs: u.c.NowMs(),
 		})
 	})
 	if err != nil || len(counts) == 0 {
@@ -111,8 +111,8 @@ func (e *Engine) summariseFlows(ctx context.Context, op string, flows flowArrays
 		summaries.WaitingChildren = append(summaries.WaitingChildren, c.WaitingChildren)
 		summaries.FlowStates = append(summaries.FlowStates, c.FlowState)
 	}
-	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
-		return e.c.Q.SummariseFlows(ctx, conn, summaries)
+	n, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return u.c.Q.SummariseFlows(ctx, conn, summaries)
 	})
 	return int(n), err
 }

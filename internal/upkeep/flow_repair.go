@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const (
 	repairTake = 100
 )
 
-// groupPosition is where the next [Maintenance.RepairGroups] continues.
+// groupPosition is where the next [Upkeep.RepairGroups] continues.
 type groupPosition struct {
 	mu    sync.Mutex
 	after groupKey // zero: at the first group
@@ -42,7 +42,7 @@ func (p *groupPosition) move(from, to groupKey) {
 }
 
 // RepairGroups counts ends of upstreams that no program has counted or will count, in up to batch groups, at most
-// [MaxSweep]. FlowFabric leaves such ends if a server crashes between recording and counting them, or if its retention
+// [core.MaxSweep]. FlowFabric leaves such ends if a server crashes between recording and counting them, or if its retention
 // deletes executions with dependents. It also repairs edges that both programs counted as running. The groups then
 // release or skip their executions. An end is recounted only 30 seconds later, when no other program counts it.
 //
@@ -52,39 +52,38 @@ func (p *groupPosition) move(from, to groupKey) {
 // Errors: [fferr.ErrInvalidInput]. Transaction: two statements that take no locks and, for repairs, one transaction per 100
 // groups, which locks their flows exclusively, the groups, and dependents, and skips locked ones until the next round.
 // Emits completion events of skipped executions. Safe to repeat and to run in any number of processes.
-func (m Maintenance) RepairGroups(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) RepairGroups(ctx context.Context, batch int) (int, error) {
 	const op = "repair groups"
-	e := m.e
-	if batch < 1 || batch > MaxSweep {
-		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", MaxSweep))
+	if batch < 1 || batch > core.MaxSweep {
+		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}
-	after := e.groups.get()
-	found, next, err := e.scanGroups(ctx, op, after, batch)
+	after := u.groups.get()
+	found, next, err := u.scanGroups(ctx, op, after, batch)
 	if err != nil {
 		return 0, err
 	}
 	repaired := 0
-	p := e.newPass(op, e.repairFound)
+	p := u.c.NewPass(op, u.repairFound)
 	for due := range slices.Chunk(found, repairTake) {
-		n, err := p.work(ctx, due, len(due))
+		n, err := p.Work(ctx, due, len(due))
 		repaired += n
 		if err != nil {
 			return repaired, err
 		}
 	}
-	e.groups.move(after, next)
+	u.groups.move(after, next)
 	return repaired, nil
 }
 
 // scanGroups returns the groups after a position that seem to need repair, and the next position: the zero key
 // restarts.
-func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []candidate, next groupKey, err error) {
+func (u *Upkeep) scanGroups(ctx context.Context, op string, after groupKey, n int) (found []core.Candidate, next groupKey, err error) {
 	params := db.ScanGroupsParams{AfterPartitionKey: -1, PageSize: int32(n), AfterFlowID: core.PgUUID(after.flow), AfterDownstreamEID: core.PgUUID(after.downstream)}
 	if after != (groupKey{}) {
 		params.AfterPartitionKey = after.partition
 	}
-	rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanGroupsRow, error) {
-		return e.c.Q.ScanGroups(ctx, conn, params)
+	rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanGroupsRow, error) {
+		return u.c.Q.ScanGroups(ctx, conn, params)
 	})
 	if err != nil {
 		return nil, after, err
@@ -130,10 +129,10 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 		addGroup(&asked, g.groupKey)
 		runnings = append(runnings, g.running)
 	}
-	lost, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]int32, error) {
-		return e.c.Q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
+	lost, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]int32, error) {
+		return u.c.Q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
 			PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
-			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: e.c.NowMs(),
+			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: u.c.NowMs(),
 		})
 	})
 	for _, ord := range lost {
@@ -142,38 +141,38 @@ func (e *Engine) scanGroups(ctx context.Context, op string, after groupKey, n in
 	return found, next, err
 }
 
-func candidateOf(key groupKey) candidate {
-	return candidate{partition: key.partition, execution: key.downstream, flow: &key.flow}
+func candidateOf(key groupKey) core.Candidate {
+	return core.Candidate{Partition: key.partition, Execution: key.downstream, Flow: &key.flow}
 }
 
 // repairFound repairs those due groups that it can lock. It holds the flows exclusively.
-func (e *Engine) repairFound(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
+func (u *Upkeep) repairFound(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	keys := make([]groupKey, 0, len(due))
 	for _, c := range due[:min(len(due), limit)] {
-		keys = append(keys, groupKey{c.partition, *c.flow, c.execution})
+		keys = append(keys, groupKey{c.Partition, *c.Flow, c.Execution})
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
-	repaired, skipped, err := e.recountGroups(ctx, tx, keys, nil, nowMs)
+	repaired, skipped, err := u.recountGroups(ctx, tx, keys, nil, nowMs)
 	if err != nil {
 		return 0, err
 	}
-	return repaired, e.c.ResolveAndRecord(ctx, tx, skipped, nowMs)
+	return repaired, u.c.ResolveAndRecord(ctx, tx, skipped, nowMs)
 }
 
 // recountUnsound recounts ends in groups where they can't simply be added: the group's row is missing and is created,
 // or another program has replayed an execution whose earlier end it may have counted. It returns all executions that
 // are skipped as a result, down to the given number of levels. The flow is held exclusively.
-func (e *Engine) recountUnsound(
+func (u *Upkeep) recountUnsound(
 	ctx context.Context, tx *core.Txn, ended []core.EndedExecution, levels int, nowMs int64,
 ) (skipped []core.EndedExecution, err error) {
 	members := core.MemberArrays(ended)
 	if members.Empty() {
 		return nil, nil
 	}
-	rows, err := e.c.Q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
+	rows, err := u.c.Q.ListUnsoundGroups(ctx, tx, db.ListUnsoundGroupsParams{
 		PartitionKeys: members.Partitions, FlowIDs: members.Flows, ExecutionIDs: members.Executions,
 	})
 	if err != nil || len(rows) == 0 {
@@ -183,26 +182,26 @@ func (e *Engine) recountUnsound(
 	for i, row := range rows {
 		keys[i] = groupKey{row.PartitionKey, row.FlowID, row.DownstreamEID}
 	}
-	if err := e.ensureGroups(ctx, tx, keys); err != nil {
+	if err := u.ensureGroups(ctx, tx, keys); err != nil {
 		return nil, err
 	}
 	ending := make(endings, len(ended))
 	for _, x := range ended {
 		ending[x.ID.UUID()] = x.Outcome
 	}
-	if _, skipped, err = e.recountGroups(ctx, tx, keys, ending, nowMs); err != nil || len(skipped) == 0 {
+	if _, skipped, err = u.recountGroups(ctx, tx, keys, ending, nowMs); err != nil || len(skipped) == 0 {
 		return nil, err
 	}
-	return e.c.ResolveAll(ctx, tx, skipped, levels, nowMs)
+	return u.c.ResolveAll(ctx, tx, skipped, levels, nowMs)
 }
 
 // ensureGroups creates the missing rows of groups. keys are in lock order, and their flows are held exclusively.
-func (e *Engine) ensureGroups(ctx context.Context, tx *core.Txn, keys []groupKey) error {
+func (u *Upkeep) ensureGroups(ctx context.Context, tx *core.Txn, keys []groupKey) error {
 	var groups core.FlowMemberArrays
 	for _, key := range keys {
 		addGroup(&groups, key)
 	}
-	return e.c.Q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
+	return u.c.Q.EnsureGroups(ctx, tx, db.EnsureGroupsParams{
 		PartitionKeys: groups.Partitions, FlowIDs: groups.Flows, DownstreamEIDs: groups.Executions,
 	})
 }

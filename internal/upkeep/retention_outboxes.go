@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -42,41 +42,41 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 	}
 }
 
-// TrimOutboxes deletes the oldest events of the four outboxes, after [Config.OutboxRetention]. It deletes at most ten
+// TrimOutboxes deletes the oldest events of the four outboxes, after [engine.Config.OutboxRetention]. It deletes at most ten
 // times batch per outbox and returns how many it deleted; call it again while that is at least batch.
 //
 // Events are deleted in order. In each outbox it stops at the first event that is too recent, undispatched, not yet
-// examined by [Maintenance.Retain], or after an id that an open transaction may use, and at a named consumer's position
+// examined by [Upkeep.Retain], or after an id that an open transaction may use, and at a named consumer's position
 // stored in the last seven days. Older positions are logged and passed.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrDenied] naming the grant if the right to a sequence is missing; [fferr.ErrBusy] if
 // events of an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps
 // the floors' rows locked. Commits don't wait for the disk, since lost deletions are repeated. Emits nothing. Safe to repeat
 // and to run in any number of processes.
-func (m Maintenance) TrimOutboxes(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	const op = "trim outboxes"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	keepMs := core.RetentionMs(e.cfg.OutboxRetention)
+	u = u.impatient()
+	keepMs := core.RetentionMs(u.c.OutboxRetention)
 	if keepMs == core.Forever {
 		return 0, nil
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, u.c.Reader(), u.c.NowMs())
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
-	if err := e.tellStaleConsumers(ctx); err != nil {
+	if err := u.tellStaleConsumers(ctx); err != nil {
 		return 0, core.Wrap(op, err)
 	}
-	upTo, err := e.finalEvents(ctx)
+	upTo, err := u.finalEvents(ctx)
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
 	total, busy := 0, error(nil)
-	for _, outbox := range e.trimmedOutboxes() {
-		n, err := e.trim(ctx, op, outbox, nowMs-keepMs, upTo[outbox.name], batch*eventsPerItem)
+	for _, outbox := range u.trimmedOutboxes() {
+		n, err := u.trim(ctx, op, outbox, nowMs-keepMs, upTo[outbox.name], batch*eventsPerItem)
 		switch {
 		case errors.Is(err, fferr.ErrBusy):
 			busy = err
@@ -95,34 +95,34 @@ type trimmedOutbox struct {
 }
 
 // trimmedOutboxes returns the outboxes in the order in which their floors are locked.
-func (e *Engine) trimmedOutboxes() []trimmedOutbox {
+func (u *Upkeep) trimmedOutboxes() []trimmedOutbox {
 	return []trimmedOutbox{
-		{"completion", e.c.Q.TrimCompletionEvents},
+		{"completion", u.c.Q.TrimCompletionEvents},
 		{"lease", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.c.Q.TrimLeaseEvents(ctx, conn, db.TrimLeaseEventsParams(p))
+			row, err := u.c.Q.TrimLeaseEvents(ctx, conn, db.TrimLeaseEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 		{"operator", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.c.Q.TrimOperatorEvents(ctx, conn, db.TrimOperatorEventsParams(p))
+			row, err := u.c.Q.TrimOperatorEvents(ctx, conn, db.TrimOperatorEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 		{"signal", func(ctx context.Context, conn db.DBTX, p db.TrimCompletionEventsParams) (db.TrimCompletionEventsRow, error) {
-			row, err := e.c.Q.TrimSignalEvents(ctx, conn, db.TrimSignalEventsParams(p))
+			row, err := u.c.Q.TrimSignalEvents(ctx, conn, db.TrimSignalEventsParams(p))
 			return db.TrimCompletionEventsRow(row), err
 		}},
 	}
 }
 
 // trim deletes at most limit events of an outbox, up to an id, that are older than beforeMs.
-func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
-	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: e.c.NowMs()}
-	if e.c.Tx == nil { // deletions of a caller's transaction may be rolled back
-		params.AfterEventID = e.trimmed.get(o.name)
+func (u *Upkeep) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
+	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: u.c.NowMs()}
+	if u.c.Tx == nil { // deletions of a caller's transaction may be rolled back
+		params.AfterEventID = u.trimmed.get(o.name)
 	}
 	if upTo <= params.AfterEventID { // there is nothing between them
 		return 0, nil
 	}
-	done, err := e.deleteAlone(ctx)
+	done, err := u.deleteAlone(ctx)
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
@@ -132,19 +132,19 @@ func (e *Engine) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs,
 		row, err = o.trim(ctx, conn, params)
 		return err
 	}
-	if e.c.Tx != nil {
-		_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, trim(tx) })
+	if u.c.Tx != nil {
+		_, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, trim(tx) })
 		if pgtx.SQLState(err) == core.SQLLockNotAvailable {
 			err = core.Wrap(op, fferr.ErrBusy)
 		}
 		return int(row.Deleted), err
 	}
-	err = core.InStatements(ctx, e.c, op, func(*core.Notifications) []core.Step {
-		return []core.Step{func(conn db.DBTX) error { return e.c.Q.CommitLazily(ctx, conn) }, trim}
+	err = core.InStatements(ctx, u.c, op, func(*core.Notifications) []core.Step {
+		return []core.Step{func(conn db.DBTX) error { return u.c.Q.CommitLazily(ctx, conn) }, trim}
 	})
 	if err != nil {
 		return 0, err
 	}
-	e.trimmed.move(o.name, params.AfterEventID, row.Reached)
+	u.trimmed.move(o.name, params.AfterEventID, row.Reached)
 	return int(row.Deleted), nil
 }

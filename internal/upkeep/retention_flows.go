@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -21,8 +21,8 @@ type retentionMemory struct {
 	deleting       chan struct{} // buffered for one; full while a call deletes
 }
 
-// flowPosition is where the next sweep of all flows continues: of [Maintenance.PurgeFlows] or
-// [Maintenance.SummariseFlows].
+// flowPosition is where the next sweep of all flows continues: of [Upkeep.PurgeFlows] or
+// [Upkeep.SummariseFlows].
 type flowPosition struct {
 	mu        sync.Mutex
 	partition int16
@@ -73,38 +73,38 @@ func (n *notedFlows) add(flows *core.FlowSet) {
 const maxPurgedMembers = 1000
 
 // PurgeFlows deletes flows with all their members, edges, groups and summaries, once every member has ended, the
-// retention ([FlowSpec.Retention] or [Config.Retention]) has passed since the last end and the last change, no
-// cancellation is under way, and all events are dispatched. Events are deleted by [Maintenance.TrimOutboxes]. A flow
+// retention ([engine.FlowSpec.Retention] or [engine.Config.Retention]) has passed since the last end and the last change, no
+// cancellation is under way, and all events are dispatched. Events are deleted by [Upkeep.TrimOutboxes]. A flow
 // that never had a member is kept unless it was cancelled.
 //
-// It examines up to batch flows, at most 256, with ended members as recorded by [Maintenance.Retain], and up to batch
+// It examines up to batch flows, at most 256, with ended members as recorded by [Upkeep.Retain], and up to batch
 // others in the order of their rows. It returns how many it deleted or rescheduled; call it again while that is at
 // least batch.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes several,
 // and from the first one on accepts no members or replays. Locks the flows exclusively, then their members; if it meets
 // a lock, it checks the flow again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
-func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	const op = "purge flows"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	work, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetFlowTimersDueRow, error) {
-		return e.c.Q.GetFlowTimersDue(ctx, conn, e.c.NowMs())
+	u = u.impatient()
+	work, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetFlowTimersDueRow, error) {
+		return u.c.Q.GetFlowTimersDue(ctx, conn, u.c.NowMs())
 	})
 	if err != nil {
 		return 0, err
 	}
 	if work.Sources < retentionSources {
-		if begun, err := e.ensureRetentionSources(ctx, op); err != nil || !begun {
+		if begun, err := u.ensureRetentionSources(ctx, op); err != nil || !begun {
 			return 0, err
 		}
 	}
 	purged := 0
 	if work.TimersDue {
-		purged, err = e.purgeFlows(ctx, op, false, func(tx *core.Txn, nowMs int64) ([]flowRow, error) {
-			rows, err := e.c.Q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
+		purged, err = u.purgeFlows(ctx, op, false, func(tx *core.Txn, nowMs int64) ([]flowRow, error) {
+			rows, err := u.c.Q.TakeRetentionTimers(ctx, tx, db.TakeRetentionTimersParams{
 				Subject: timedFlows, NowMs: nowMs, MaxItems: int64(min(batch, core.MaxFlowsPerTx)),
 			})
 			var flows []flowRow
@@ -117,24 +117,24 @@ func (m Maintenance) PurgeFlows(ctx context.Context, batch int) (int, error) {
 			return purged, err
 		}
 	}
-	swept, err := e.sweepFlows(ctx, op, batch)
+	swept, err := u.sweepFlows(ctx, op, batch)
 	return purged + swept, err
 }
 
 // sweepFlows purges the due ones among the next flows in the order of their rows.
-func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, error) {
-	partition, flow := e.purge.get()
-	rows, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowAgesRow, error) {
-		return e.c.Q.ScanFlowAges(ctx, conn, db.ScanFlowAgesParams{
+func (u *Upkeep) sweepFlows(ctx context.Context, op string, batch int) (int, error) {
+	partition, flow := u.purge.get()
+	rows, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanFlowAgesRow, error) {
+		return u.c.Q.ScanFlowAges(ctx, conn, db.ScanFlowAgesParams{
 			AfterPartitionKey: partition, AfterFlowID: core.PgUUID(flow), PageSize: int32(batch),
-			DefaultMs: core.RetentionMs(e.cfg.Retention), NowMs: e.c.NowMs(),
+			DefaultMs: core.RetentionMs(u.c.Retention), NowMs: u.c.NowMs(),
 		})
 	})
 	if err != nil {
 		return 0, err
 	}
 	if len(rows) == 0 {
-		e.purge.move(0, id.FlowID{})
+		u.purge.move(0, id.FlowID{})
 		return 0, nil
 	}
 	var last flowRow
@@ -150,10 +150,10 @@ func (e *Engine) sweepFlows(ctx context.Context, op string, batch int) (int, err
 	}
 	purged := 0
 	if len(old) > 0 {
-		purged, err = e.purgeFlows(ctx, op, true, func(*core.Txn, int64) ([]flowRow, error) { return old, nil })
+		purged, err = u.purgeFlows(ctx, op, true, func(*core.Txn, int64) ([]flowRow, error) { return old, nil })
 	}
-	if err == nil && e.c.Tx == nil {
-		e.purge.move(last.partition, last.flow)
+	if err == nil && u.c.Tx == nil {
+		u.purge.move(last.partition, last.flow)
 	}
 	return purged, err
 }
@@ -166,20 +166,20 @@ type flowRow struct {
 
 // purgeFlows deletes the finished ones among the flows that find returns, and sets timers for the others. For swept
 // flows it sets none, because the sweep will examine them again.
-func (e *Engine) purgeFlows(
+func (u *Upkeep) purgeFlows(
 	ctx context.Context, op string, swept bool, find func(tx *core.Txn, nowMs int64) ([]flowRow, error),
 ) (acted int, err error) {
-	done, err := e.deleteAlone(ctx)
+	done, err := u.deleteAlone(ctx)
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
 	defer done()
 	for careful := false; ; {
-		p, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (*purging, error) {
-			p := &purging{retaining: &retaining{Engine: e, source: fromFlows}, swept: swept, careful: careful}
+		p, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (*purging, error) {
+			p := &purging{retaining: &retaining{Upkeep: u, source: fromFlows}, swept: swept, careful: careful}
 			return p, p.run(ctx, tx, find)
 		})
-		switch busy := errors.Is(err, fferr.ErrBusy) || e.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable; {
+		switch busy := errors.Is(err, fferr.ErrBusy) || u.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable; {
 		case busy && !careful:
 			careful = true
 			continue

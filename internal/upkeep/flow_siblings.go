@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -25,50 +25,49 @@ const (
 
 // CancelSiblings cancels upstreams that decided groups with [policy.CancelRemaining] no longer need. It handles at most
 // batch groups, oldest first, and returns how many it finished; call it again while that is at least batch. In a loop,
-// call it about once per second, and at once after [Maintenance.Unneeded], as package reconcile does.
+// call it about once per second, and at once after [Upkeep.Unneeded], as package reconcile does.
 //
 // An upstream is spared if another execution still waits for it, or if its group is undecided again after a replay. The
-// workers of cancelled upstreams are notified as by [Engine.CancelExecution], and executions that can no longer run are
+// workers of cancelled upstreams are notified as by [engine.Engine.CancelExecution], and executions that can no longer run are
 // skipped.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round per
 // level of skipped executions. Locks the flows exclusively, groups, the upstreams and their attempts, and dependents.
 // It skips locked rows for a later call, but queues for up to 8 locked flows, 50 ms each. Emits lease and completion
 // events. Safe to repeat and to run in any number of processes.
-func (m Maintenance) CancelSiblings(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) CancelSiblings(ctx context.Context, batch int) (int, error) {
 	const op = "cancel siblings"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanSiblingCancelsParams{
 		AfterEnqueuedAtMs: math.MinInt64, AfterPartitionKey: math.MinInt16,
-		AfterFlowID: pgtype.UUID{Valid: true}, AfterDownstreamEID: pgtype.UUID{Valid: true}, PageSize: scanPage,
+		AfterFlowID: pgtype.UUID{Valid: true}, AfterDownstreamEID: pgtype.UUID{Valid: true}, PageSize: core.ScanPage,
 	}
-	return e.newPass(op, e.cancelSiblings).through(ctx, batch, func(int) ([]candidate, int, bool, error) {
-		rows, err := e.c.Q.ScanSiblingCancels(ctx, e.c.Reader(), position)
+	return u.c.NewPass(op, u.cancelSiblings).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
+		rows, err := u.c.Q.ScanSiblingCancels(ctx, u.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
 		}
 		last := &rows[len(rows)-1]
 		position.AfterEnqueuedAtMs, position.AfterPartitionKey = last.EnqueuedAtMs, last.PartitionKey
 		position.AfterFlowID, position.AfterDownstreamEID = core.PgUUID(last.FlowID), core.PgUUID(last.DownstreamEID)
-		due := make([]candidate, len(rows))
+		due := make([]core.Candidate, len(rows))
 		for i := range rows {
-			due[i] = candidate{partition: rows[i].PartitionKey, execution: rows[i].DownstreamEID, flow: &rows[i].FlowID}
+			due[i] = core.Candidate{Partition: rows[i].PartitionKey, Execution: rows[i].DownstreamEID, Flow: &rows[i].FlowID}
 		}
-		return due, 0, len(rows) == scanPage, nil
+		return due, 0, len(rows) == core.ScanPage, nil
 	})
 }
 
 // Unneeded returns a channel that receives a value after this engine has committed a transaction of its own with work
-// for [Maintenance.CancelSiblings]. It buffers one value, and each goes to one receiver. Work from other processes or
+// for [Upkeep.CancelSiblings]. It buffers one value, and each goes to one receiver. Work from other processes or
 // callers' transactions sends no value, so also call CancelSiblings from time to time.
-func (m Maintenance) Unneeded() <-chan struct{} { return m.e.c.Unneeded }
+func (u *Upkeep) Unneeded() <-chan struct{} { return u.c.Unneeded }
 
 // siblingGroup is a locked group whose remaining upstreams may be unneeded.
 type siblingGroup struct {
-	candidate
+	core.Candidate
 	decision document.Decision
 	done     bool          // nothing is left to do for it
 	left     bool          // beyond the limit of a transaction
@@ -78,28 +77,28 @@ type siblingGroup struct {
 // groupsOf converts groups to arrays, by their waiting executions.
 func groupsOf(groups []*siblingGroup) (arrays core.FlowMemberArrays) {
 	for _, g := range groups {
-		addGroup(&arrays, groupKey{g.partition, *g.flow, g.execution})
+		addGroup(&arrays, groupKey{g.Partition, *g.Flow, g.Execution})
 	}
 	return arrays
 }
 
 // cancelSiblings handles those due groups that it can lock, at most limit, and returns how many it finished. It holds
 // the flows exclusively.
-func (e *Engine) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []candidate, limit int) (int, error) {
+func (u *Upkeep) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
-	slices.SortFunc(due, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
+	slices.SortFunc(due, func(a, b core.Candidate) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), bytes.Compare(a.Execution[:], b.Execution[:]))
 	})
-	groups, err := e.takeDecidedGroups(ctx, tx, due)
+	groups, err := u.takeDecidedGroups(ctx, tx, due)
 	if err != nil || len(groups) == 0 {
 		return 0, err
 	}
 	open := slices.DeleteFunc(slices.Clone(groups), func(g *siblingGroup) bool { return g.done })
-	if err := e.listSiblings(ctx, tx, open); err != nil {
+	if err := u.listSiblings(ctx, tx, open); err != nil {
 		return 0, err
 	}
 	open = slices.DeleteFunc(open, func(g *siblingGroup) bool { return g.left })
-	if err := e.cancelUnneeded(ctx, tx, open); err != nil {
+	if err := u.cancelUnneeded(ctx, tx, open); err != nil {
 		return 0, err
 	}
 	done := slices.DeleteFunc(groups, func(g *siblingGroup) bool { return !g.done })
@@ -107,29 +106,29 @@ func (e *Engine) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowS
 		return 0, nil
 	}
 	clear := groupsOf(done)
-	return len(done), e.c.Q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
+	return len(done), u.c.Q.ClearSiblingCancels(ctx, tx, db.ClearSiblingCancelsParams{
 		PartitionKeys: clear.Partitions, FlowIDs: clear.Flows, DownstreamEIDs: clear.Executions,
 	})
 }
 
 // takeDecidedGroups locks the due groups in lock order, and decides them. It leaves out locked and unreadable ones.
-func (e *Engine) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []candidate) (taken []*siblingGroup, err error) {
+func (u *Upkeep) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []core.Candidate) (taken []*siblingGroup, err error) {
 	groups := make([]*siblingGroup, len(due))
 	for i, c := range due {
-		groups[i] = &siblingGroup{candidate: c}
+		groups[i] = &siblingGroup{Candidate: c}
 	}
 	asked := groupsOf(groups)
 	var listed []int32
 	var rows []db.TakeGroupsRow
 	if err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
-			listed, err = e.c.Q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
+			listed, err = u.c.Q.TakeSiblingCancels(ctx, conn, db.TakeSiblingCancelsParams{
 				PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			rows, err = e.c.Q.TakeGroups(ctx, conn, db.TakeGroupsParams{
+			rows, err = u.c.Q.TakeGroups(ctx, conn, db.TakeGroupsParams{
 				PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 			})
 			return err
@@ -159,18 +158,18 @@ func (e *Engine) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []cand
 
 // listSiblings lists the unfinished upstreams of groups that nothing else needs. It marks groups beyond the limit of a
 // transaction.
-func (e *Engine) listSiblings(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
+func (u *Upkeep) listSiblings(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	if len(groups) == 0 {
 		return nil
 	}
 	asked := groupsOf(groups)
-	rows, err := e.c.Q.ListSiblings(ctx, tx, db.ListSiblingsParams{
+	rows, err := u.c.Q.ListSiblings(ctx, tx, db.ListSiblingsParams{
 		PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	if err != nil {
 		return err
 	}
-	needing, err := e.listUndecided(ctx, tx, groups, rows)
+	needing, err := u.listUndecided(ctx, tx, groups, rows)
 	if err != nil {
 		return err
 	}
@@ -189,7 +188,7 @@ func (e *Engine) listSiblings(ctx context.Context, tx *core.Txn, groups []*sibli
 
 // listUndecided returns the other executions that still wait for siblings, because their groups are undecided or
 // unreadable.
-func (e *Engine) listUndecided(
+func (u *Upkeep) listUndecided(
 	ctx context.Context, tx *core.Txn, groups []*siblingGroup, siblings []db.ListSiblingsRow,
 ) (map[pgtype.UUID]bool, error) {
 	needing := make(map[pgtype.UUID]bool)
@@ -201,8 +200,8 @@ func (e *Engine) listUndecided(
 				continue
 			}
 			needing[other] = true
-			params.PartitionKeys = append(params.PartitionKeys, c.partition)
-			params.FlowIDs = append(params.FlowIDs, core.PgUUID(*c.flow))
+			params.PartitionKeys = append(params.PartitionKeys, c.Partition)
+			params.FlowIDs = append(params.FlowIDs, core.PgUUID(*c.Flow))
 			params.ExecutionIDs = append(params.ExecutionIDs, other)
 			params.Ords = append(params.Ords, int32(len(params.Ords)))
 		}
@@ -210,7 +209,7 @@ func (e *Engine) listUndecided(
 	if len(needing) == 0 {
 		return needing, nil
 	}
-	rows, err := e.c.Q.ReadGroupsOf(ctx, tx, params)
+	rows, err := u.c.Q.ReadGroupsOf(ctx, tx, params)
 	for i := range rows {
 		row := &rows[i]
 		if rules, err := document.GroupFromStored(row.Policy); err == nil {
@@ -222,7 +221,7 @@ func (e *Engine) listUndecided(
 }
 
 // cancelUnneeded cancels the siblings of groups that it can lock. Groups without any left are done.
-func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
+func (u *Upkeep) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	type target struct {
 		partition int16
 		execution pgtype.UUID
@@ -233,7 +232,7 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*sib
 		for _, sibling := range g.siblings {
 			if _, seen := decided[sibling]; !seen {
 				decided[sibling] = g.decision
-				targets = append(targets, target{g.partition, sibling})
+				targets = append(targets, target{g.Partition, sibling})
 			}
 		}
 	}
@@ -244,11 +243,11 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*sib
 	for _, t := range targets {
 		members.AddUUID(t.partition, t.execution)
 	}
-	taken, err := e.c.TakeMembers(ctx, tx, members)
+	taken, err := u.c.TakeMembers(ctx, tx, members)
 	if err != nil {
 		return err
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return err
 	}
@@ -262,10 +261,10 @@ func (e *Engine) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*sib
 			impossible.AddUUID(taken.Partitions[i], x)
 		}
 	}
-	if _, err := e.c.CancelMembers(ctx, tx, satisfied, core.Cancellation{Reason: reasonSatisfied, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
+	if _, err := u.c.CancelMembers(ctx, tx, satisfied, core.Cancellation{Reason: reasonSatisfied, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
 		return err
 	}
-	if _, err := e.c.CancelMembers(ctx, tx, impossible, core.Cancellation{Reason: reasonImpossible, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
+	if _, err := u.c.CancelMembers(ctx, tx, impossible, core.Cancellation{Reason: reasonImpossible, Source: cancelledByEngine, RevokedBy: core.RevokedByReconciler}, nowMs); err != nil {
 		return err
 	}
 	for _, g := range groups {

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -13,17 +13,16 @@ const WorkerEventRetention = 7 * 24 * time.Hour
 
 // SweepWorkers deletes registered workers whose TTL has passed, and writes an event for each. It handles at most batch
 // workers and returns how many; call it again while that equals batch. A worker that still runs registers again with
-// its next heartbeat. Nothing else depends on the sweep: [Engine.Workers] knows which workers are live.
+// its next heartbeat. Nothing else depends on the sweep: [engine.Engine.Workers] knows which workers are live.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.
-func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, e.impatient().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
-		n, err := e.c.Q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, u.impatient().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := u.c.Q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }
@@ -33,14 +32,13 @@ func (m Maintenance) SweepWorkers(ctx context.Context, batch int) (int, error) {
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked events. Safe to repeat and to run in any number of
 // processes.
-func (m Maintenance) PruneWorkerEvents(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) PruneWorkerEvents(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, e.impatient().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {
-		n, err := e.c.Q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
-			NowMs: e.c.NowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
+	return core.InStatement(ctx, u.impatient().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := u.c.Q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
+			NowMs: u.c.NowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
 		})
 		return int(n), err
 	})

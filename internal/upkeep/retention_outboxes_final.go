@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -35,8 +35,8 @@ var writersPauses = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecon
 
 // finalEvents returns the ids below which nothing is open in the outboxes, as far as known. If writers have not ended
 // after a moment, it returns the previous ids, and the next call checks the same writers.
-func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
-	positions, err := e.c.Q.ListOutboxPositions(ctx, e.c.Reader())
+func (u *Upkeep) finalEvents(ctx context.Context) (map[string]int64, error) {
+	positions, err := u.c.Q.ListOutboxPositions(ctx, u.c.Reader())
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 	}
 	var now map[string]finality
 	for look := 0; ; look++ {
-		rows, err := e.c.Q.ListOutboxesWriters(ctx, e.c.Reader())
+		rows, err := u.c.Q.ListOutboxesWriters(ctx, u.c.Reader())
 		if err != nil {
 			return nil, err
 		}
@@ -58,14 +58,14 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 			writers[row.Outbox] = append(writers[row.Outbox], row)
 		}
 		if now == nil {
-			now = e.trimmed.final.begin(current, writers)
+			now = u.trimmed.final.begin(current, writers)
 		}
 		open := false
 		for name, f := range now {
 			now[name] = f.settle(writers[name])
 			open = open || now[name].writers != nil
 		}
-		if !open || look == len(writersPauses) || e.c.Tx != nil { // don't delay a caller's transaction
+		if !open || look == len(writersPauses) || u.c.Tx != nil { // don't delay a caller's transaction
 			break
 		}
 		select {
@@ -74,7 +74,7 @@ func (e *Engine) finalEvents(ctx context.Context) (map[string]int64, error) {
 		case <-time.After(writersPauses[look]):
 		}
 	}
-	return e.trimmed.final.keep(now), nil
+	return u.trimmed.final.keep(now), nil
 }
 
 // begin returns the known positions, and records the present writers for outboxes that wait for none. A sequence that
@@ -127,7 +127,7 @@ func (p *finalities) keep(now map[string]finality) map[string]int64 {
 	return upTo
 }
 
-// trimPositions are where the next [Maintenance.TrimOutboxes] continues in each outbox. Until a vacuum, deleted events
+// trimPositions are where the next [Upkeep.TrimOutboxes] continues in each outbox. Until a vacuum, deleted events
 // still precede the oldest one.
 type trimPositions struct {
 	mu    sync.Mutex

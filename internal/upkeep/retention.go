@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -43,44 +44,44 @@ const (
 
 // Retain deletes ended executions after their retention, with their attempts, output, grants, suspensions, waitpoints
 // and budget usage, which stays charged. The retention is the policy's ([policy.Execution]), or else the lane's
-// ([Operator.SetLaneRetention]), or else [Config.Retention]. Members go with their flow ([Maintenance.PurgeFlows])
-// unless [FlowSpec.PruneMembersAfter] is set, events by [Maintenance.TrimOutboxes]. See docs/retention.md for the
-// rules. A called execution ([Engine.Call]) is kept until its caller has stored its result or has ended.
+// ([engine.Operator.SetLaneRetention]), or else [engine.Config.Retention]. Members go with their flow ([Upkeep.PurgeFlows])
+// unless [engine.FlowSpec.PruneMembersAfter] is set, events by [Upkeep.TrimOutboxes]. See docs/retention.md for the
+// rules. A called execution ([engine.Engine.Call]) is kept until its caller has stored its result or has ended.
 //
 // It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
-// many it examined; call it again while that is at least batch. [Operator.Retention] returns the progress.
+// many it examined; call it again while that is at least batch. [engine.Operator.Retention] returns the progress.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
 // for timers; locks the executions it deletes and skips locked ones. Commits don't wait for the disk, since lost
 // deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes, one of which works at a
 // time.
-func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	work, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetRetentionWorkRow, error) {
-		return e.c.Q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: e.lookAfterMs(), NowMs: e.c.NowMs()})
+	u = u.impatient()
+	work, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetRetentionWorkRow, error) {
+		return u.c.Q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: u.c.LookAfterMs(), NowMs: u.c.NowMs()})
 	})
 	if err != nil {
 		return 0, err
 	}
 	if work.Sources < retentionSources {
-		if begun, err := e.ensureRetentionSources(ctx, op); err != nil || !begun {
+		if begun, err := u.ensureRetentionSources(ctx, op); err != nil || !begun {
 			return 0, err
 		}
 		work.EndsDue = true
 	}
 	looked := 0
 	if work.TimersDue {
-		n, _, err := e.retain(ctx, op, fromTimers, func(tx *core.Txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
+		n, _, err := u.retain(ctx, op, fromTimers, func(tx *core.Txn, r *retaining) error { return r.takeTimers(ctx, tx, batch) })
 		if looked += n; err != nil {
 			return looked, err
 		}
 	}
 	if work.EndsDue {
-		n, _, err := e.retain(ctx, op, fromEnds, func(tx *core.Txn, r *retaining) error {
+		n, _, err := u.retain(ctx, op, fromEnds, func(tx *core.Txn, r *retaining) error {
 			return r.listEnds(ctx, tx, work.LookAfterMs, batch)
 		})
 		if looked += n; err != nil {
@@ -91,9 +92,9 @@ func (m Maintenance) Retain(ctx context.Context, batch int) (int, error) {
 }
 
 // ensureRetentionSources creates retention's rows, unless another process is creating them.
-func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, error) {
-	_, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
-		return struct{}{}, e.c.Q.EnsureRetentionSources(ctx, conn)
+func (u *Upkeep) ensureRetentionSources(ctx context.Context, op string) (bool, error) {
+	_, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, u.c.Q.EnsureRetentionSources(ctx, conn)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
 		return false, nil
@@ -103,7 +104,7 @@ func (e *Engine) ensureRetentionSources(ctx context.Context, op string) (bool, e
 
 // retaining is one batch of retention.
 type retaining struct {
-	*Engine
+	*Upkeep
 	source  string
 	eventID int64 // position of the source
 	nowMs   int64
@@ -116,17 +117,17 @@ type retaining struct {
 
 // retain deletes the due executions among those that find collects. It returns how many it examined and how many it
 // deleted. If it meets a lock that no statement can skip, it starts again and leaves out locked executions.
-func (e *Engine) retain(
+func (u *Upkeep) retain(
 	ctx context.Context, op, source string, find func(*core.Txn, *retaining) error,
 ) (looked, deleted int, err error) {
-	done, err := e.deleteAlone(ctx)
+	done, err := u.deleteAlone(ctx)
 	if err != nil {
 		return 0, 0, core.Wrap(op, err)
 	}
 	defer done()
 	try := func(careful bool) (*retaining, error) {
-		return core.InTx(ctx, e.c, op, func(tx *core.Txn) (*retaining, error) {
-			r := &retaining{Engine: e, source: source, flows: core.NewFlowSet(e.cfg.Partitions)}
+		return core.InTx(ctx, u.c, op, func(tx *core.Txn) (*retaining, error) {
+			r := &retaining{Upkeep: u, source: source, flows: core.NewFlowSet(u.c.Partitions)}
 			held, err := r.begin(ctx, tx)
 			if err != nil || !held {
 				return r, err
@@ -141,29 +142,29 @@ func (e *Engine) retain(
 		})
 	}
 	r, err := try(false)
-	if errors.Is(err, fferr.ErrBusy) || e.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable {
+	if errors.Is(err, fferr.ErrBusy) || u.c.Tx != nil && pgtx.SQLState(err) == core.SQLLockNotAvailable {
 		r, err = try(true)
 	}
 	if err != nil {
 		return 0, 0, err
 	}
-	if e.c.Tx == nil {
-		e.noted.add(r.flows)
+	if u.c.Tx == nil {
+		u.noted.add(r.flows)
 	}
 	return len(r.looked.Executions), int(r.deleted), nil
 }
 
 // deleteAlone waits until no other call of this process deletes in bulk. A connection that does keeps a core of the
 // server busy, and claims need the others. In a caller's transaction it does not wait.
-func (e *Engine) deleteAlone(ctx context.Context) (done func(), err error) {
-	if e.c.Tx != nil {
+func (u *Upkeep) deleteAlone(ctx context.Context) (done func(), err error) {
+	if u.c.Tx != nil {
 		return func() {}, nil
 	}
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case e.deleting <- struct{}{}:
-		return func() { <-e.deleting }, nil
+	case u.deleting <- struct{}{}:
+		return func() { <-u.deleting }, nil
 	}
 }
 
@@ -224,7 +225,7 @@ func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error 
 	}
 	rows, err := r.c.Q.TakeEnded(ctx, tx, db.TakeEndedParams{
 		PartitionKeys: r.looked.Partitions, ExecutionIDs: r.looked.Executions,
-		DefaultMs: core.RetentionMs(r.cfg.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
+		DefaultMs: core.RetentionMs(r.c.Retention), NowMs: r.nowMs, AheadDue: r.source == fromTimers,
 	})
 	if err != nil {
 		return err
@@ -290,7 +291,7 @@ func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype
 // holdPruned locks the flows of due executions that are deleted before their flow, so that their dependents are not
 // replayed or extended concurrently. It removes those with locked flows from due. Members can still complete.
 func (r *retaining) holdPruned(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
-	flows := core.NewFlowSet(r.cfg.Partitions)
+	flows := core.NewFlowSet(r.c.Partitions)
 	for _, x := range due {
 		if x.pruned {
 			flows.Admit(x.flow)
@@ -367,7 +368,7 @@ func (r *retaining) drop(ctx context.Context, tx *core.Txn, due []ended, used db
 	if pgtx.SQLState(err) != core.SQLLockNotAvailable {
 		return err
 	}
-	if r.waits++; len(due) == 1 || r.waits >= lateWaits {
+	if r.waits++; len(due) == 1 || r.waits >= core.LateWaits {
 		for _, x := range due {
 			r.comeBack(comeBackSoon, x.partition, core.PgUUID(x.execution))
 		}
@@ -396,69 +397,11 @@ func (r *retaining) dropAll(ctx context.Context, tx pgx.Tx, due []ended, used db
 		})
 	}
 	var dropped int64
-	if err := pgtx.InOneTrip(ctx, tx, append(steps, r.dropSteps(ctx, arrays, used, &dropped)...)...); err != nil {
+	if err := pgtx.InOneTrip(ctx, tx, append(steps, r.c.DropEnded(ctx, arrays, used, &dropped)...)...); err != nil {
 		return err
 	}
 	r.deleted += dropped
 	return nil
-}
-
-// dropSteps returns the statements that delete locked executions with all their data.
-func (r *retaining) dropSteps(ctx context.Context, arrays core.ExecutionArrays, used db.GetRetainedTablesRow, dropped *int64) []core.Step {
-	partitions, executions := arrays.Partitions, arrays.Executions
-	var steps []core.Step
-	if used.GateUses { // by the attempts
-		steps = append(steps, func(conn db.DBTX) error {
-			return r.c.Q.NoteStartsOf(ctx, conn, db.NoteStartsOfParams{PartitionKeys: partitions, ExecutionIDs: executions, NowMs: r.Engine.c.NowMs()})
-		})
-	}
-	steps = append(steps, func(conn db.DBTX) error {
-		return r.c.Q.DropAttemptsOf(ctx, conn, db.DropAttemptsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-	})
-	for _, table := range []struct {
-		used bool
-		core.Step
-	}{
-		{used.StreamFrames, func(conn db.DBTX) error {
-			return r.c.Q.DropStreamFramesOf(ctx, conn, db.DropStreamFramesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.StreamMetas, func(conn db.DBTX) error {
-			return r.c.Q.DropStreamMetasOf(ctx, conn, db.DropStreamMetasOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.StreamSummaries, func(conn db.DBTX) error {
-			return r.c.Q.DropStreamSummariesOf(ctx, conn, db.DropStreamSummariesOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.ClaimGrants, func(conn db.DBTX) error {
-			return r.c.Q.DropClaimGrantsOf(ctx, conn, db.DropClaimGrantsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.Suspensions, func(conn db.DBTX) error {
-			return r.c.Q.DropSuspensionsOf(ctx, conn, db.DropSuspensionsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.Waitpoints, func(conn db.DBTX) error {
-			return r.c.Q.DropWaitpointsOf(ctx, conn, db.DropWaitpointsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.BusinessKeys, func(conn db.DBTX) error {
-			return r.c.Q.DropBusinessKeysOf(ctx, conn, db.DropBusinessKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.UniqueKeys, func(conn db.DBTX) error {
-			return r.c.Q.DropUniqueKeysOf(ctx, conn, db.DropUniqueKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.Steps, func(conn db.DBTX) error {
-			return r.c.Q.DropStepsOf(ctx, conn, db.DropStepsOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.SignalKeys, func(conn db.DBTX) error {
-			return r.c.Q.DropSignalKeysOf(ctx, conn, db.DropSignalKeysOfParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		}},
-		{used.BudgetUsage, func(conn db.DBTX) error { return r.c.Q.DropBudgetUsageOf(ctx, conn, executions) }},
-	} {
-		if table.used {
-			steps = append(steps, table.Step)
-		}
-	}
-	return append(steps, func(conn db.DBTX) (err error) {
-		*dropped, err = r.c.Q.DropExecutions(ctx, conn, db.DropExecutionsParams{PartitionKeys: partitions, ExecutionIDs: executions})
-		return err
-	})
 }
 
 // end stores the source's position and the timers.
@@ -509,8 +452,8 @@ func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtyp
 func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []core.Step {
 	var steps []core.Step
 	for dueMs, group := range t.due {
-		for from := 0; from < len(group.Executions); from += MaxBatch {
-			to := min(from+MaxBatch, len(group.Executions))
+		for from := 0; from < len(group.Executions); from += engine.MaxBatch {
+			to := min(from+engine.MaxBatch, len(group.Executions))
 			steps = append(steps, func(conn db.DBTX) error {
 				return q.InsertRetentionTimer(ctx, conn, db.InsertRetentionTimerParams{
 					DueAtMs: dueMs, Subject: subject, PartitionKeys: group.Partitions[from:to], IDs: group.Executions[from:to],

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"cmp"
@@ -18,25 +18,25 @@ import (
 // Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for the
 // next call. Emits a completion event of the outcome "resumable" for each that continues. Safe to repeat and to run in any
 // number of processes.
-func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) ResumeCallers(ctx context.Context, batch int) (int, error) {
 	const op = "resume callers"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	position := db.ScanCallEndsParams{PageSize: scanPage}
+	u = u.impatient()
+	position := db.ScanCallEndsParams{PageSize: core.ScanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
 			return acted, nil
 		}
-		ends, err := e.c.Q.ScanCallEnds(ctx, e.c.Reader(), position)
+		ends, err := u.c.Q.ScanCallEnds(ctx, u.c.Reader(), position)
 		if err != nil || len(ends) == 0 {
 			return acted, core.Wrap(op, err)
 		}
-		more = len(ends) == scanPage
+		more = len(ends) == core.ScanPage
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
-		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.answerCallers(ctx, tx, ends) })
+		n, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) { return u.answerCallers(ctx, tx, ends) })
 		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
@@ -45,17 +45,17 @@ func (m Maintenance) ResumeCallers(ctx context.Context, batch int) (int, error) 
 }
 
 // CallEnded receives a value when a worker of this process has ended a called execution. Then call
-// [Maintenance.ResumeCallers], whichever process holds the job.
-func (m Maintenance) CallEnded() <-chan struct{} { return m.e.c.CallEnded }
+// [Upkeep.ResumeCallers], whichever process holds the job.
+func (u *Upkeep) CallEnded() <-chan struct{} { return u.c.CallEnded }
 
 // answerCallers looks at those callers of ended executions that it can lock, and deletes the notes of these ends. It
 // returns how many they are.
-func (e *Engine) answerCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (int, error) {
-	locked, err := e.takeCallers(ctx, tx, ends)
+func (u *Upkeep) answerCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (int, error) {
+	locked, err := u.takeCallers(ctx, tx, ends)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -80,15 +80,15 @@ func (e *Engine) answerCallers(ctx context.Context, tx *core.Txn, ends []db.Scan
 	if len(looked) == 0 {
 		return 0, nil
 	}
-	if err := e.c.ResumeCallers(ctx, tx, &waiting, nowMs); err != nil {
+	if err := u.c.ResumeCallers(ctx, tx, &waiting, nowMs); err != nil {
 		return 0, err
 	}
-	_, err = e.c.Q.DropCallEnds(ctx, tx, looked)
+	_, err = u.c.Q.DropCallEnds(ctx, tx, looked)
 	return len(looked), err
 }
 
 // takeCallers locks the callers of ended executions, except for those that another transaction holds.
-func (e *Engine) takeCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
+func (u *Upkeep) takeCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
 	var executions []id.ExecutionID
 	for _, end := range ends {
 		if !end.Gone {
@@ -103,7 +103,7 @@ func (e *Engine) takeCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCa
 	for _, x := range executions {
 		arrays.Add(x.Partition(), x.UUID())
 	}
-	rows, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions})
+	rows, err := u.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions})
 	locked := make(map[id.ExecutionID]bool, len(rows))
 	for _, row := range rows {
 		locked[executions[row.Ord]] = true

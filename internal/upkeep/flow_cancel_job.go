@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -13,36 +13,36 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// CancelFlows continues requested cancellations of flows ([Engine.RequestFlowCancel], or FlowFabric's). It cancels
+// CancelFlows continues requested cancellations of flows ([engine.Engine.RequestFlowCancel], or FlowFabric's). It cancels
 // members whose grace has ended, removes ended members from their requests, and deletes empty requests. It returns the
 // number of these members and empty requests; call it again while that is at least batch.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests,
 // then members and their attempts. It skips locked rows for a later call. For locks that can't be skipped it waits 50
 // ms, at most a hundred times per call, and queues as long for up to eight busy flows. Emits lease events and
-// completion events as [Engine.CancelFlow]. Safe to repeat and to run in any number of processes.
-func (m Maintenance) CancelFlows(ctx context.Context, batch int) (int, error) {
+// completion events as [engine.Engine.CancelFlow]. Safe to repeat and to run in any number of processes.
+func (u *Upkeep) CancelFlows(ctx context.Context, batch int) (int, error) {
 	const op = "cancel flows"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	s := &backlogScan{}
-	s.pass = m.e.newPass(op, s.act)
-	return s.through(ctx, batch, func(room int) ([]candidate, int, bool, error) { return s.scan(ctx, room) })
+	s.Pass = u.c.NewPass(op, s.act)
+	return s.Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) { return s.scan(ctx, room) })
 }
 
-// backlogScan is one call of [Maintenance.CancelFlows].
+// backlogScan is one call of [Upkeep.CancelFlows].
 type backlogScan struct {
-	*pass
+	*core.Pass
 	after db.ScanCancelBacklogRow
 }
 
 // scan returns the next due members. It deletes requests without members, and members with unreadable ids.
-func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done int, more bool, err error) {
-	rows, err := core.InStatement(ctx, s.Engine.c, s.op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanCancelBacklogRow, error) {
-		return s.c.Q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
+func (s *backlogScan) scan(ctx context.Context, room int) (due []core.Candidate, done int, more bool, err error) {
+	rows, err := core.InStatement(ctx, s.Core, s.Op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanCancelBacklogRow, error) {
+		return s.Q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
 			AfterDueAtMs: s.after.DueAtMs, AfterPartitionKey: s.after.PartitionKey, AfterFlowID: s.after.FlowID,
-			AfterExecutionID: s.after.ExecutionID, PageSize: int32(max(room, smallestTake)), NowMs: s.c.NowMs(),
+			AfterExecutionID: s.after.ExecutionID, PageSize: int32(max(room, core.SmallestTake)), NowMs: s.NowMs(),
 		})
 	})
 	if err != nil || len(rows) == 0 {
@@ -54,12 +54,12 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 		flow := id.FlowID(row.FlowID.Bytes)
 		x, err := id.ParseExecutionID(row.ExecutionID)
 		if err == nil && x.Partition() == row.PartitionKey {
-			due = append(due, candidate{partition: row.PartitionKey, execution: x.UUID(), flow: &flow})
+			due = append(due, core.Candidate{Partition: row.PartitionKey, Execution: x.UUID(), Flow: &flow})
 			continue
 		}
 		dead = append(dead, backlogMember{row.PartitionKey, flow, row.ExecutionID})
 		if row.ExecutionID != "" {
-			s.cfg.Log.Warn("skipping a member of a cancelled flow because its id can't be read: inspect ff_cancel_backlog_member",
+			s.Log.Warn("skipping a member of a cancelled flow because its id can't be read: inspect ff_cancel_backlog_member",
 				"flow", flow)
 		}
 	}
@@ -71,8 +71,8 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []candidate, done
 
 // drop deletes members without changing executions, and requests that become empty.
 func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, error) {
-	return core.InTx(ctx, s.Engine.c, s.op, func(tx *core.Txn) (int, error) {
-		flows := core.NewFlowSet(s.cfg.Partitions)
+	return core.InTx(ctx, s.Core, s.Op, func(tx *core.Txn) (int, error) {
+		flows := core.NewFlowSet(s.Partitions)
 		for _, m := range dead {
 			flows.Admit(&m.flow)
 		}
@@ -89,7 +89,7 @@ func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, erro
 // takeRequests locks the requests of flows, skipping locked ones, and returns their reasons.
 func (s *backlogScan) takeRequests(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (map[id.FlowID]string, error) {
 	partitions, ids := flows.Arrays()
-	rows, err := s.c.Q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
+	rows, err := s.Q.TakeCancelBacklogs(ctx, tx, db.TakeCancelBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	reasons := make(map[id.FlowID]string, len(rows))
 	for _, row := range rows {
 		reasons[row.FlowID.Bytes] = row.Reason
@@ -105,39 +105,39 @@ func (s *backlogScan) takeOff(ctx context.Context, tx *core.Txn, members []backl
 		params.FlowIDs = append(params.FlowIDs, core.PgUUID(m.flow))
 		params.ExecutionIDs = append(params.ExecutionIDs, m.text)
 	}
-	n, err := s.c.Q.DropBacklogMembers(ctx, tx, params)
+	n, err := s.Q.DropBacklogMembers(ctx, tx, params)
 	if err != nil {
 		return 0, err
 	}
-	flows := core.NewFlowSet(s.cfg.Partitions)
+	flows := core.NewFlowSet(s.Partitions)
 	for flow := range taken {
 		flows.Add(flow)
 	}
 	partitions, ids := flows.Arrays()
-	_, err = s.c.Q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
+	_, err = s.Q.DropEmptyBacklogs(ctx, tx, db.DropEmptyBacklogsParams{PartitionKeys: partitions, FlowIDs: ids})
 	return int(n), err
 }
 
 // act cancels members, and removes ended ones from their requests. It holds their flows exclusively.
-func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []candidate, limit int) (int, error) {
+func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
-	slices.SortFunc(due, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.partition, b.partition), bytes.Compare(a.execution[:], b.execution[:]))
+	slices.SortFunc(due, func(a, b core.Candidate) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), bytes.Compare(a.Execution[:], b.Execution[:]))
 	})
-	concerned := core.NewFlowSet(s.cfg.Partitions)
+	concerned := core.NewFlowSet(s.Partitions)
 	for _, c := range due {
-		concerned.Add(*c.flow)
+		concerned.Add(*c.Flow)
 	}
 	taken, err := s.takeRequests(ctx, tx, concerned)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	due = slices.DeleteFunc(due, func(c candidate) bool { _, ok := taken[*c.flow]; return !ok })
+	due = slices.DeleteFunc(due, func(c core.Candidate) bool { _, ok := taken[*c.Flow]; return !ok })
 	live, flowsOf, err := s.liveAmong(ctx, tx, due)
 	if err != nil {
 		return 0, err
 	}
-	locked, err := s.c.TakeMembers(ctx, tx, live)
+	locked, err := s.TakeMembers(ctx, tx, live)
 	if err != nil {
 		return 0, err
 	}
@@ -153,8 +153,8 @@ func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet
 	}
 	var over []backlogMember
 	for _, c := range due {
-		if !held[core.PgUUID(c.execution)] {
-			over = append(over, backlogMember{c.partition, *c.flow, id.ExecutionIDFromRow(c.partition, c.execution).String()})
+		if !held[core.PgUUID(c.Execution)] {
+			over = append(over, backlogMember{c.Partition, *c.Flow, id.ExecutionIDFromRow(c.Partition, c.Execution).String()})
 		}
 	}
 	return s.takeOff(ctx, tx, over, taken)
@@ -163,20 +163,20 @@ func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet
 // liveAmong returns the due members that belong to their flows and have not ended, with their flows. A request may also
 // name a member of another flow.
 func (s *backlogScan) liveAmong(
-	ctx context.Context, tx *core.Txn, due []candidate,
+	ctx context.Context, tx *core.Txn, due []core.Candidate,
 ) (live core.ExecutionArrays, flows map[id.ExecutionUUID]id.FlowID, err error) {
 	var asked core.ExecutionArrays
 	for _, c := range due {
-		asked.Add(c.partition, c.execution)
+		asked.Add(c.Partition, c.Execution)
 	}
-	rows, err := s.c.Q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
+	rows, err := s.Q.ReadExecutionForecasts(ctx, tx, db.ReadExecutionForecastsParams{
 		PartitionKeys: asked.Partitions, ExecutionIDs: asked.Executions, Ords: asked.Ords(),
 	})
 	flows = make(map[id.ExecutionUUID]id.FlowID, len(rows))
 	for _, row := range rows {
-		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.flow && !core.IsTerminalPhase(row.LifecyclePhase) {
-			live.Add(c.partition, c.execution)
-			flows[c.execution] = *c.flow
+		if c := due[row.Ord]; row.FlowID != nil && *row.FlowID == *c.Flow && !core.IsTerminalPhase(row.LifecyclePhase) {
+			live.Add(c.Partition, c.Execution)
+			flows[c.Execution] = *c.Flow
 		}
 	}
 	return live, flows, err
@@ -189,17 +189,17 @@ func (s *backlogScan) end(
 	if locked.Empty() {
 		return nil
 	}
-	nowMs, err := s.c.Q.GetNow(ctx, tx, s.c.NowMs())
+	nowMs, err := s.Q.GetNow(ctx, tx, s.NowMs())
 	if err != nil {
 		return err
 	}
 	ends := core.NewCancelling(nowMs)
 	for _, x := range locked.IDs() {
 		ends.Add(x, core.Cancellation{
-			Reason: cmp.Or(reasons[flows[x.UUID()]], defaultFlowCancelReason), Source: cancelledByFlowRequested, RevokedBy: core.RevokedByOperator,
+			Reason: cmp.Or(reasons[flows[x.UUID()]], core.DefaultFlowCancelReason), Source: core.CancelledByFlowRequested, RevokedBy: core.RevokedByOperator,
 		})
 	}
-	_, err = s.c.EndCancelled(ctx, tx, ends)
+	_, err = s.EndCancelled(ctx, tx, ends)
 	return err
 }
 

@@ -1,0 +1,34 @@
+package core
+
+import (
+	"reflect"
+	"sync"
+)
+
+// A Handle is the core of an engine, for the packages of this library. An engine embeds it, and its users can't reach it.
+type Handle struct{ c *Core }
+
+// NewHandle returns the handle of c.
+func NewHandle(c *Core) Handle { return Handle{c} }
+
+func (h Handle) core() *Core { return h.c }
+
+// A Holder embeds a [Handle].
+type Holder interface{ core() *Core }
+
+// Of returns the core of an engine, bound to the same pool or transaction.
+func Of(h Holder) *Core { return h.core() }
+
+// memories are the in-memory state of families above the core, by type.
+type memories struct{ byType sync.Map }
+
+// Memory returns the state of type T of an engine, which all values bound to its transactions and pools share. create makes it on
+// the first call.
+func Memory[T any](c *Core, create func() *T) *T {
+	key := reflect.TypeFor[T]()
+	held, ok := c.memories.byType.Load(key)
+	if !ok {
+		held, _ = c.memories.byType.LoadOrStore(key, create())
+	}
+	return held.(*T)
+}

@@ -1,0 +1,45 @@
+// Package upkeep has the background operations of a database, which package reconcile calls in a loop.
+package upkeep
+
+import (
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+)
+
+// MaxSweep is the largest batch of a sweep.
+const MaxSweep = core.MaxSweep
+
+// Upkeep has the background operations of a database. Nothing else releases expired leases, promotes delayed executions,
+// enforces deadlines or repairs the queue. Each operation acts on at most batch items, 1 to [engine.MaxBatch], and returns how
+// many; call it again while that is at least batch. Operations skip locked rows instead of waiting, and may be repeated and run
+// in any number of processes.
+type Upkeep struct {
+	engine.Maintenance // the operations that are still there
+
+	c *core.Core
+	*memory
+}
+
+// memory is the state of an engine's background operations.
+type memory struct {
+	stalled stalledEvents
+	sweepPositions
+	retentionMemory
+}
+
+func newMemory() *memory {
+	return &memory{retentionMemory: retentionMemory{deleting: make(chan struct{}, 1)}}
+}
+
+// Of returns the background operations on an engine, bound to the same pool or transaction.
+func Of(eng *engine.Engine) *Upkeep {
+	c := core.Of(eng)
+	return &Upkeep{eng.Maintenance(), c, core.Memory(c, newMemory)}
+}
+
+// impatient returns u for transactions that must not wait: see [core.Core.Impatient].
+func (u *Upkeep) impatient() *Upkeep {
+	bound := *u
+	bound.c = u.c.Impatient()
+	return &bound
+}
