@@ -106,7 +106,7 @@ func (e *Engine) checkAdmission(q id.QuotaPolicyID, x id.ExecutionID) error {
 	if q.IsZero() {
 		return core.Invalid("quota policy id", "is empty")
 	}
-	return e.checkExecution(x)
+	return e.c.CheckExecution(x)
 }
 
 // admission is one call of [Engine.CheckAdmission].

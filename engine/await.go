@@ -28,7 +28,7 @@ import (
 // of the pool only during a poll.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
-	if err := cmp.Or(e.checkAwait(), e.checkExecution(x)); err != nil {
+	if err := cmp.Or(e.checkAwait(), e.c.CheckExecution(x)); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	w := newWaiter()
@@ -59,7 +59,7 @@ func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, 
 			return nil, core.Wrap(op, err)
 		}
 		var unreadable error
-		snapshot, err := readAgain(e, func() (snapshot *FlowSnapshot, err error) {
+		snapshot, err := core.ReadAgain(e.c, func() (snapshot *FlowSnapshot, err error) {
 			snapshot, unreadable, err = e.describeFlow(ctx, flow)
 			return snapshot, err
 		})

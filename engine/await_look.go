@@ -2,15 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // maxLook and maxLookFlows limit the executions and flows in one polling statement.
@@ -63,17 +60,6 @@ func (e *Engine) look(ctx context.Context) (fresh bool) {
 	}
 	e.awaiting.noteFailure(err)
 	return fresh
-}
-
-// readAgain calls read and retries it if its connection was cut. All idle connections may have been cut, and each try
-// meets one of them, so it tries once more often than the pool has connections.
-func readAgain[T any](e *Engine, read func() (T, error)) (T, error) {
-	for left := e.c.Pool.Config().MaxConns; ; left-- {
-		result, err := read()
-		if left == 0 || !pgtx.IsCut(err) || fferr.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return result, err
-		}
-	}
 }
 
 func (a *awaiting) noteFailure(err error) {
@@ -149,7 +135,7 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 			params.WithResults = append(params.WithResults, item.member == nil)
 			params.Ords = append(params.Ords, int32(i))
 		}
-		rows, err := readAgain(e, func() ([]db.ListEndedRow, error) { return e.c.Q.ListEnded(ctx, e.c.Reader(), params) })
+		rows, err := core.ReadAgain(e.c, func() ([]db.ListEndedRow, error) { return e.c.Q.ListEnded(ctx, e.c.Reader(), params) })
 		if err != nil {
 			return err
 		}
@@ -176,7 +162,7 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 		params.FlowIDs = append(params.FlowIDs, core.PgUUID(f.id))
 		params.Ords = append(params.Ords, int32(i))
 	}
-	rows, err := readAgain(e, func() ([]db.ListOpenMembersRow, error) { return e.c.Q.ListOpenMembers(ctx, e.c.Reader(), params) })
+	rows, err := core.ReadAgain(e.c, func() ([]db.ListOpenMembersRow, error) { return e.c.Q.ListOpenMembers(ctx, e.c.Reader(), params) })
 	if err != nil {
 		return err
 	}

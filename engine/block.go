@@ -60,21 +60,21 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	if err := core.CheckText("blocking detail", detail, core.MaxFreeText); err != nil {
 		return Blocking{}, core.Wrap(op, err)
 	}
-	return operate(ctx, e, x, operation[Blocking]{
-		op: op,
-		judge: func(x *heldExecution) (answer Blocking, acts bool, err error) {
+	return core.Operate(ctx, e.c, x, core.Operation[Blocking]{
+		Op: op,
+		Judge: func(x *core.HeldExecution) (answer Blocking, acts bool, err error) {
 			switch {
-			case x.runnable() && x.EligibilityState == string(eligibility) && x.BlockingReason == string(reason):
+			case x.Runnable() && x.EligibilityState == string(eligibility) && x.BlockingReason == string(reason):
 				return answer, false, nil
-			case x.terminal():
+			case x.Terminal():
 				return Blocking{Rejected: RejectedEnded}, false, nil
-			case !x.runnable() || !x.free() || x.EligibilityState != string(state.EligibleNow):
+			case !x.Runnable() || !x.Free() || x.EligibilityState != string(state.EligibleNow):
 				return Blocking{Rejected: RejectedNotEligible}, false, nil
 			}
 			return answer, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (answer Blocking, err error) {
-			partition, execution := x.id.Partition(), x.id.UUID()
+		Write: func(tx *core.Txn, x *core.HeldExecution) (answer Blocking, err error) {
+			partition, execution := x.ID.Partition(), x.ID.UUID()
 			if err := e.c.Q.BlockExecution(ctx, tx, db.BlockExecutionParams{
 				EligibilityState: string(eligibility),
 				PublicState:      string(state.Derive(state.Runnable, eligibility, state.OutcomeNone)),
@@ -108,20 +108,20 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 	if expected != "" && expected != state.WaitingForChildren && blocks[expected] == "" {
 		return core.Wrap(op, core.Invalid("expected reason", "is not one that executions are blocked for"))
 	}
-	_, err := operate(ctx, e, x, operation[struct{}]{
-		op: op,
-		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+	_, err := core.Operate(ctx, e.c, x, core.Operation[struct{}]{
+		Op: op,
+		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 			blocked := isBlock(x.EligibilityState) ||
 				x.EligibilityState == string(state.BlockedByDependencies) && expected == state.WaitingForChildren && !x.FfxSequence.Valid
-			if !x.runnable() || !blocked || expected != "" && x.BlockingReason != string(expected) {
-				return none, false, x.not(fferr.ErrNotEligible)
+			if !x.Runnable() || !blocked || expected != "" && x.BlockingReason != string(expected) {
+				return none, false, x.Not(fferr.ErrNotEligible)
 			}
 			return none, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
+		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
 			tx.Due.Lane(x.LaneID)
 			return none, e.c.Q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
-				NowMs: x.NowMs, PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(),
+				NowMs: x.NowMs, PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(),
 			})
 		},
 	})
@@ -170,7 +170,7 @@ func (o Operator) ListBlockedExecutions(
 
 // BlockedExecutions iterates over the executions that [Operator.ListBlockedExecutions] lists, a page at a time.
 func (o Operator) BlockedExecutions(ctx context.Context, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
-	return pages(func(after string) (Page[BlockedExecution], error) {
+	return core.Pages(func(after string) (Page[BlockedExecution], error) {
 		return o.ListBlockedExecutions(ctx, filter, after, MaxPage)
 	})
 }
@@ -201,7 +201,7 @@ func (o Operator) listBlocked(
 		}
 		params.EligibilityState = new(string(blocks[filter.Reason]))
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	key, err := core.ReadCursor(list, after)
@@ -227,7 +227,7 @@ func (o Operator) listBlocked(
 			return page, core.Corrupt("ff_exec_core.lane_id", err)
 		}
 	}
-	return pageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) }), nil
+	return Page[BlockedExecution](core.PageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) })), nil
 }
 
 // placeOf encodes the position of an execution in the listing: blocked since, partition, id, lane.

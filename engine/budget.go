@@ -80,7 +80,7 @@ func (e *Engine) ReleaseBudget(ctx context.Context, b id.BudgetID, x id.Executio
 	if err := checkBudget(b); err != nil {
 		return nil, core.Wrap(op, err)
 	}
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	partition, budgetID, execution := e.cfg.Partitions.BudgetPartition(b), b.String(), core.PgUUID(x.UUID())

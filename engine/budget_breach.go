@@ -74,7 +74,7 @@ func (e *Engine) cancelRows(ctx context.Context, op string, rows []db.ListBudget
 		specs[i] = CancelSpec{
 			ID:     id.ExecutionIDFromRow(rows[i].ExecutionPartition, rows[i].ExecutionID.Bytes),
 			Source: CancelledByBudget, Reason: fmt.Sprintf("the budget %s has no room", rows[i].BudgetID),
-			unless: func(x *heldExecution) bool { return !x.Admitted },
+			unless: func(x *core.HeldExecution) bool { return !x.Admitted },
 		}
 	}
 	errs, err := e.CancelExecutions(ctx, specs)

@@ -22,9 +22,9 @@ type usageCount struct {
 	ordered []*countedBudget // the same, in the order in which they are locked
 
 	dimensions []string
-	fences     []Fence // of reservations and settlements, in lock order
-	facts      map[Fence]*leaseFacts
-	locked     map[Fence]bool // those whose attempts are locked
+	fences     []id.Fence // of reservations and settlements, in lock order
+	facts      map[id.Fence]*core.LeaseFacts
+	locked     map[id.Fence]bool // those whose attempts are locked
 
 	known   map[string]string     // the stored outcomes of keys that are not taken
 	taken   map[string]bool       // keys that this transaction stores
@@ -43,12 +43,12 @@ type countedBudget struct {
 
 	usage    map[string]int64 // as read
 	reserved map[string]int64
-	stored   map[Fence]map[string]int64 // by the leases of the items
-	due      bool                       // a reservation is due for a look at its lease
+	stored   map[id.Fence]map[string]int64 // by the leases of the items
+	due      bool                          // a reservation is due for a look at its lease
 	nowMs    int64
 
 	account budget.Account // while the items are decided
-	held    map[Fence]map[string]int64
+	held    map[id.Fence]map[string]int64
 }
 
 type ledgerKey struct {
@@ -68,7 +68,7 @@ func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
 	c.ordered = slices.SortedFunc(slices.Values(c.budgets), func(a, b *countedBudget) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.id, b.id))
 	})
-	dimensions, fences := make(map[string]bool), make(map[Fence]bool)
+	dimensions, fences := make(map[string]bool), make(map[id.Fence]bool)
 	for _, item := range items {
 		for _, m := range item.amounts {
 			dimensions[m.Dimension] = true
@@ -78,7 +78,7 @@ func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
 		}
 	}
 	c.dimensions = slices.Sorted(maps.Keys(dimensions))
-	c.fences = slices.SortedFunc(maps.Keys(fences), func(a, b Fence) int { return compareLeases(Lease{Fence: a}, Lease{Fence: b}) })
+	c.fences = slices.SortedFunc(maps.Keys(fences), id.Fence.Compare)
 	return c
 }
 
@@ -109,7 +109,7 @@ func (c *usageCount) decideAll() {
 	for _, item := range c.items {
 		item.outcome, item.busy, item.err = budget.Outcome{}, false, nil
 		if item.fenced() {
-			if item.err = c.facts[item.fence].fence(item.fence, nil); item.err != nil {
+			if item.err = c.facts[item.fence].Fence(item.fence, nil); item.err != nil {
 				continue
 			}
 			if !c.locked[item.fence] {

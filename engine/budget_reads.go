@@ -66,7 +66,7 @@ func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 // that is not a uuid. One statement; takes no locks.
 func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (page Page[Budget], err error) {
 	const op, list = "list budgets", "budgets"
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, core.Wrap(op, err)
 	}
 	last, err := core.ReadCursor(list, after)
@@ -81,7 +81,7 @@ func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (pag
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
-	found := pageOf(rows, limit, func(row *db.ListBudgetsRow) string {
+	found := core.PageOf(rows, limit, func(row *db.ListBudgetsRow) string {
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
 	})
 	page.Next = found.Next
@@ -97,7 +97,7 @@ func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (pag
 
 // Budgets iterates over the budgets that [Operator.ListBudgets] lists, a page at a time.
 func (o Operator) Budgets(ctx context.Context) iter.Seq2[Budget, error] {
-	return pages(func(after string) (Page[Budget], error) { return o.ListBudgets(ctx, after, MaxPage) })
+	return core.Pages(func(after string) (Page[Budget], error) { return o.ListBudgets(ctx, after, MaxPage) })
 }
 
 func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {

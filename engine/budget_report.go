@@ -29,7 +29,7 @@ const (
 // the budget, the key and the usage. Safe to repeat with a Key, otherwise it counts again.
 func (e *Engine) ReportUsage(ctx context.Context, l Lease, usage Usage) (UsageResult, error) {
 	const op = "report usage"
-	if err := e.checkLease(l); err != nil {
+	if err := e.c.CheckLease(l.Fence); err != nil {
 		return UsageResult{}, core.Wrap(op, err)
 	}
 	return e.reportUsage(ctx, op, &usage)
@@ -55,7 +55,7 @@ func (e *Engine) reportUsage(ctx context.Context, op string, usage *Usage) (Usag
 // Errors and transaction: those of [Engine.ReportUsage]. The execution need not exist.
 func (e *Engine) RecordSpend(ctx context.Context, spend Spend) (UsageResult, error) {
 	const op = "record spend"
-	if err := e.checkExecution(spend.Execution); err != nil {
+	if err := e.c.CheckExecution(spend.Execution); err != nil {
 		return UsageResult{}, core.Wrap(op, err)
 	}
 	amounts, err := sortedAmounts(spend.Amounts)
@@ -74,7 +74,7 @@ type usageItem struct {
 	amounts   []budget.Amount
 	key       string           // "": each call counts
 	execution id.ExecutionUUID // of a spend
-	fence     Fence            // of a reservation or settlement
+	fence     id.Fence         // of a reservation or settlement
 	part      map[string]int64 // of the reservations that a settlement ends; nil: all
 
 	outcome budget.Outcome

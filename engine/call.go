@@ -57,12 +57,12 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 	if err := spec.check(); err != nil {
 		return nil, core.Wrap(op, err)
 	}
-	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *core.Txn, x *heldLease) ([]id.ExecutionID, error) {
-		namespace, err := e.c.Q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+	return core.UnderLease(ctx, e.c, op, spec.Lease.Fence, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) ([]id.ExecutionID, error) {
+		namespace, err := e.c.Q.GetCaller(ctx, tx, db.GetCallerParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()})
 		if err != nil {
-			return nil, core.OrNotFound(err, x.id)
+			return nil, core.OrNotFound(err, x.ID)
 		}
-		key := db.GetCalledParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: spec.Name}
+		key := db.GetCalledParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Name: spec.Name}
 		stored, err := e.c.Q.GetCalled(ctx, tx, key)
 		switch {
 		case err == nil:
@@ -75,7 +75,7 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 }
 
 // createCalled creates the executions of a call that is not stored yet, and stores it. The caller's rows are locked.
-func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *heldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
+func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *core.HeldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
 	specs := make([]ExecutionSpec, len(call.Executions))
 	for i, spec := range call.Executions {
 		if err := spec.checkOwnTags(); err != nil {
@@ -87,7 +87,7 @@ func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *heldLease, c
 		if spec.Tags = maps.Clone(spec.Tags); spec.Tags == nil {
 			spec.Tags = make(map[string]string, 1)
 		}
-		spec.Tags[CallerTag], spec.setsOwnTags = x.id.String(), true
+		spec.Tags[CallerTag], spec.setsOwnTags = x.ID.String(), true
 		specs[i] = spec
 	}
 	created, err := e.WithTx(tx.Nested()).createExecutions(ctx, specs)
@@ -104,14 +104,14 @@ func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *heldLease, c
 		arrays.Add(called[i].Partition(), called[i].UUID())
 	}
 	if _, err := e.c.Q.SetCaller(ctx, tx, db.SetCallerParams{
-		CallerPartitionKey: x.id.Partition(), CallerExecutionID: core.PgUUID(x.id.UUID()), Step: call.Name,
+		CallerPartitionKey: x.ID.Partition(), CallerExecutionID: core.PgUUID(x.ID.UUID()), Step: call.Name,
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	}); err != nil {
 		return nil, err
 	}
 	_, err = e.c.Q.InsertCall(ctx, tx, db.InsertCallParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: call.Name, Seq: int32(call.Seq),
-		AttemptIndex: int32(call.Lease.Attempt), Form: string(cmp.Or(call.Form, FormCall)), NowMs: x.facts.NowMs,
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Name: call.Name, Seq: int32(call.Seq),
+		AttemptIndex: int32(call.Lease.Attempt), Form: string(cmp.Or(call.Form, FormCall)), NowMs: x.Facts.NowMs,
 		CalledPartitionKeys: arrays.Partitions, CalledExecutionIDs: arrays.Executions,
 	})
 	return called, err
@@ -167,7 +167,7 @@ func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]
 	results := make([]CalledResult, len(called))
 	var params db.ListEndedParams
 	for i, x := range called {
-		if err := e.checkExecution(x); err != nil {
+		if err := e.c.CheckExecution(x); err != nil {
 			return nil, core.Wrap(op, err)
 		}
 		results[i] = CalledResult{Execution: x, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrNotEnded)}

@@ -169,17 +169,27 @@ func (c *claiming) runOne(ctx context.Context, conn db.DBTX) ([]db.ClaimFromHead
 	return rows, err
 }
 
+// learn remembers the leases of a claim.
+func (e *Engine) learn(claimed []Claimed, timer *core.LeaseTimer) {
+	facts := make([]core.Leased, len(claimed))
+	for i := range claimed {
+		c := &claimed[i]
+		facts[i] = core.Leased{Fence: c.Lease.Fence, Flow: c.Flow, Limits: c.limits, Limited: c.Limited, TTL: c.Lease.TTL}
+	}
+	e.c.Leases.Learn(facts, timer)
+}
+
 // claimed returns the leased executions. It is called after the commit.
 func (c *claiming) claimed() []Claimed {
 	claimed := make([]Claimed, len(c.rows))
 	for i := range c.rows {
 		claimed[i] = c.spec.claimed(&c.rows[i])
 	}
-	var timer *leaseTimer
+	var timer *core.LeaseTimer
 	if c.e.c.Tx == nil && len(claimed) > 0 {
-		timer = &leaseTimer{dueMs: claimed[0].ExpiresAt.UnixMilli(), id: c.timer}
+		timer = &core.LeaseTimer{DueMs: claimed[0].ExpiresAt.UnixMilli(), ID: c.timer}
 	}
-	c.e.leases.learn(claimed, timer)
+	c.e.learn(claimed, timer)
 	return claimed
 }
 
@@ -202,7 +212,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 	x := id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
 	c := Claimed{
 		ID: x,
-		Lease: s.lease(Fence{Execution: x, Attempt: int(row.AttemptIndex), Epoch: row.LeaseEpoch},
+		Lease: s.lease(id.Fence{Execution: x, Attempt: int(row.AttemptIndex), Epoch: row.LeaseEpoch},
 			id.LeaseID(row.LeaseID.Bytes), id.AttemptID(row.AttemptID.Bytes)),
 		ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
 		Kind:      row.ExecutionKind,
@@ -232,7 +242,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 	return c
 }
 
-func (s ClaimSpec) lease(fence Fence, lease id.LeaseID, attempt id.AttemptID) Lease {
+func (s ClaimSpec) lease(fence id.Fence, lease id.LeaseID, attempt id.AttemptID) Lease {
 	return Lease{
 		Fence: fence, ID: lease, AttemptID: attempt, Lane: s.Lane, Instance: s.Instance, TTL: s.LeaseTTL.Truncate(time.Millisecond),
 	}

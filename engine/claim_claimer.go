@@ -192,7 +192,7 @@ func (e *Engine) completeAndClaim(
 ) ([]error, []Claimed, state.Halt, error) {
 	const op = "complete and claim"
 	impatient := e.impatient()
-	outcomes := make([]Outcome[struct{}], len(completions))
+	outcomes := make([]fferr.Outcome[struct{}], len(completions))
 	chunks := impatient.completionChunks(completions, outcomes)
 	together := e.c.Tx == nil && len(chunks) == 1 &&
 		!slices.ContainsFunc(chunks[0], func(item completionItem) bool { return item.flow != nil })
@@ -221,7 +221,7 @@ func (e *Engine) completeAndClaim(
 					outcomes[item.n].Err = err
 				}
 			}
-			return errorsOf(outcomes), claimed, claim.halt, nil
+			return core.ErrorsOf(outcomes), claimed, claim.halt, nil
 		case !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy):
 			return nil, nil, state.NotHalted, err
 		}

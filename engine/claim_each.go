@@ -31,7 +31,7 @@ const maxLaneClaims = 100
 //
 // Errors: [fferr.ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
 // repetition are those of [Engine.Claim].
-func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[]Claimed], error) {
+func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]fferr.Outcome[[]Claimed], error) {
 	if err := e.checkLaneClaims(claims); err != nil {
 		return nil, err
 	}
@@ -42,11 +42,11 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]Outcome[[
 	if err := e.scanLanes(ctx, scans); err != nil {
 		return nil, err
 	}
-	outcomes := make([]Outcome[[]Claimed], len(scans))
+	outcomes := make([]fferr.Outcome[[]Claimed], len(scans))
 	var fills []*laneScan
 	var filled []int
 	for i, s := range scans {
-		outcomes[i] = Outcome[[]Claimed]{Value: s.claimed, Err: s.err}
+		outcomes[i] = fferr.Outcome[[]Claimed]{Value: s.claimed, Err: s.err}
 		if left := s.Wanted - len(s.claimed); s.err == nil && s.claimer.mayFill(s.After, left) {
 			fills, filled = append(fills, newLaneScan(ctx, s.claimer, nil, left)), append(filled, i)
 		}

@@ -64,7 +64,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 			c := Claimed{
 				ID:        x,
-				Lease:     spec.lease(Fence{Execution: x, Attempt: int(next.index), Epoch: next.epoch}, leaseIDs[i], next.id),
+				Lease:     spec.lease(id.Fence{Execution: x, Attempt: int(next.index), Epoch: next.epoch}, leaseIDs[i], next.id),
 				ExpiresAt: time.UnixMilli(core.AddTTL(nowMs, spec.LeaseTTL.Milliseconds())),
 				Kind:      row.ExecutionKind,
 				Payload:   row.Payload,
@@ -103,7 +103,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 	if err != nil {
 		return nil, err
 	}
-	e.leases.learn(claimed, nil)
+	e.learn(claimed, nil)
 	return claimed, nil
 }
 

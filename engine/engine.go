@@ -98,8 +98,6 @@ type handle = core.Handle
 type shared struct {
 	outboxes *outbox.Hub
 	tails    *streamHub
-	written  writtenStreams
-	leases   leaseMemory
 	creationMemory
 	awaiting  *awaiting
 	schedules scheduleMemory
@@ -148,17 +146,6 @@ func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, core.Wrap("read clock", err)
 	}
 	return time.UnixMilli(ms), nil
-}
-
-// checkExecution refuses an execution id that can't exist in this database.
-func (e *Engine) checkExecution(x id.ExecutionID) error {
-	if x.IsZero() {
-		return core.Invalid("execution id", "is empty")
-	}
-	if err := e.cfg.Partitions.CheckExecution(x); err != nil {
-		return core.InvalidBecause("execution id", err)
-	}
-	return nil
 }
 
 // Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or

@@ -82,14 +82,14 @@ func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after strin
 
 // Attempts iterates over the attempts that [Engine.ListAttempts] lists, a page at a time.
 func (e *Engine) Attempts(ctx context.Context, x id.ExecutionID) iter.Seq2[Attempt, error] {
-	return pages(func(after string) (Page[Attempt], error) { return e.ListAttempts(ctx, x, after, MaxPage) })
+	return core.Pages(func(after string) (Page[Attempt], error) { return e.ListAttempts(ctx, x, after, MaxPage) })
 }
 
 func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (page Page[Attempt], err error) {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return page, err
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := "attempts of " + x.String()
@@ -112,9 +112,9 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	for i := range rows {
 		attempts[i] = attemptOf(&rows[i])
 	}
-	return pageOf(attempts, limit, func(a *Attempt) string {
+	return Page[Attempt](core.PageOf(attempts, limit, func(a *Attempt) string {
 		return core.CursorOf(list, binary.BigEndian.AppendUint32(nil, uint32(a.Index)))
-	}), nil
+	})), nil
 }
 
 // readAttemptCursor returns the index after which a page starts.

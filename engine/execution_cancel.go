@@ -29,14 +29,14 @@ type CancelSpec struct {
 
 	// Fence makes it a lease holder's call. It is refused unless the fence belongs to the live lease or, if there is no
 	// lease, to the current attempt. Default nil: any holder loses the execution.
-	Fence *Fence
+	Fence *id.Fence
 
 	// Source is on whose behalf the execution is cancelled. Default [CancelledByOperator], with a Fence
 	// [CancelledByWorker]; at most 256 bytes.
 	Source string
 
-	anew   bool                      // an execution that is already cancelled is an error too
-	unless func(*heldExecution) bool // it is left as it is; nil: never
+	anew   bool                           // an execution that is already cancelled is an error too
+	unless func(*core.HeldExecution) bool // it is left as it is; nil: never
 }
 
 const maxCancelSource = 256
@@ -77,50 +77,50 @@ func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error
 	for n, spec := range specs {
 		ids[n] = spec.ID
 	}
-	t := transition[*heldExecution, struct{}]{
-		op: op, reader: executionReader(e, ids),
-		needs: func(x *heldExecution) flowLock {
-			if x.terminal() {
-				return noFlow
+	t := core.Transition[*core.HeldExecution, struct{}]{
+		Op: op, Reader: core.ExecutionReader(e.c, ids),
+		Needs: func(x *core.HeldExecution) core.FlowLock {
+			if x.Terminal() {
+				return core.NoFlow
 			}
-			return exclusiveFlow
+			return core.ExclusiveFlow
 		},
-		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
-			phase, err := x.phase()
+		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
+			phase, err := x.Phase()
 			switch {
 			case err != nil:
 				return none, false, err
-			case !phase.Terminal() && specs[x.n].unless != nil && specs[x.n].unless(x):
+			case !phase.Terminal() && specs[x.N].unless != nil && specs[x.N].unless(x):
 				return none, false, nil
 			case !phase.Terminal():
-				return none, true, specs[x.n].fence(x, phase)
-			case x.outcome() == state.OutcomeCancelled && !specs[x.n].anew:
+				return none, true, specs[x.N].fence(x, phase)
+			case x.Outcome() == state.OutcomeCancelled && !specs[x.N].anew:
 				return none, false, nil
 			}
-			return none, false, x.ended()
+			return none, false, x.Ended()
 		},
-		write: func(ctx context.Context, tx *core.Txn, items []*heldExecution, _ []Outcome[struct{}]) error {
+		Write: func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, _ []fferr.Outcome[struct{}]) error {
 			ends := core.NewCancelling(items[0].NowMs)
 			for _, x := range items {
-				ends.Add(x.id, specs[x.n].cancellation())
+				ends.Add(x.ID, specs[x.N].cancellation())
 			}
 			_, err := e.c.EndCancelled(ctx, tx, ends)
 			return err
 		},
 	}
-	outcomes := make([]Outcome[struct{}], len(specs))
-	valid := validItems(outcomes, func(n int) error { return core.Wrap(op, cmp.Or(e.checkExecution(ids[n]), specs[n].check())) })
-	err := t.run(ctx, executionChunks(ids, valid), outcomes)
+	outcomes := make([]fferr.Outcome[struct{}], len(specs))
+	valid := core.ValidItems(outcomes, func(n int) error { return core.Wrap(op, cmp.Or(e.c.CheckExecution(ids[n]), specs[n].check())) })
+	err := t.Run(ctx, core.ExecutionChunks(ids, valid), outcomes)
 	if err == nil && e.c.Tx == nil {
-		var over []Fence
+		var over []id.Fence
 		for n, spec := range specs {
 			if spec.Fence != nil && outcomes[n].Err == nil {
 				over = append(over, *spec.Fence)
 			}
 		}
-		e.leases.forget(over)
+		e.c.Leases.Forget(over)
 	}
-	return errorsOf(outcomes), err
+	return core.ErrorsOf(outcomes), err
 }
 
 func (s *CancelSpec) check() error {
@@ -148,16 +148,16 @@ func (s *CancelSpec) cancellation() core.Cancellation {
 
 // fence refuses the call of a holder that does not hold x. If x has no lease, the last holder may cancel an execution
 // it released or lost.
-func (s *CancelSpec) fence(x *heldExecution, phase state.LifecyclePhase) error {
+func (s *CancelSpec) fence(x *core.HeldExecution, phase state.LifecyclePhase) error {
 	if s.Fence == nil {
 		return nil
 	}
-	stale := int(x.CurrentIndex) != s.Fence.Attempt || x.leased() && x.CurrentEpoch != s.Fence.Epoch
-	if !stale && (!x.leased() || x.live()) {
+	stale := int(x.CurrentIndex) != s.Fence.Attempt || x.Leased() && x.CurrentEpoch != s.Fence.Epoch
+	if !stale && (!x.Leased() || x.Live()) {
 		return nil
 	}
 	refusal := &fferr.LeaseError{
-		Execution: x.id, Attempt: s.Fence.Attempt, Epoch: max(x.CurrentEpoch, 0), Phase: phase, Outcome: state.OutcomeNone, Err: fferr.ErrLeaseExpired,
+		Execution: x.ID, Attempt: s.Fence.Attempt, Epoch: max(x.CurrentEpoch, 0), Phase: phase, Outcome: state.OutcomeNone, Err: fferr.ErrLeaseExpired,
 	}
 	if stale {
 		refusal.Err = fferr.ErrStaleLease

@@ -43,7 +43,7 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 //
 // At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are claimable at
 // once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
-func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
+func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]fferr.Outcome[Created], error) {
 	specs, err := e.delayAll(ctx, e.adaptAll(ctx, specs))
 	if err != nil {
 		return nil, core.Wrap("create executions", err)
@@ -52,7 +52,7 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 }
 
 // createExecutions is CreateExecutions for specs that have passed the middleware.
-func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]Outcome[Created], error) {
+func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]fferr.Outcome[Created], error) {
 	const op = "create executions"
 	b := e.prepareBatch(specs)
 	for i := range e.atCreation {
@@ -75,7 +75,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 
 // prepareBatch checks specs. Specs that are alike share most of the work.
 func (e *Engine) prepareBatch(specs []ExecutionSpec) creationBatch {
-	b := creationBatch{specs: specs, creations: make([]creation, len(specs)), results: make([]Outcome[Created], len(specs))}
+	b := creationBatch{specs: specs, creations: make([]creation, len(specs)), results: make([]fferr.Outcome[Created], len(specs))}
 	var checked checkedSpecs
 	for i := range specs {
 		c := &b.creations[i]
@@ -141,7 +141,7 @@ func chunkCreations(creations []creation) [][]int {
 	return chunks
 }
 
-func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []Outcome[Created]) error {
+func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chunk []int, results []fferr.Outcome[Created]) error {
 	creations := all[chunk[0] : chunk[len(chunk)-1]+1]
 	if len(creations) != len(chunk) {
 		creations = make([]creation, len(chunk))
@@ -159,7 +159,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	}
 	outcomes, err := e.createAtOnce(ctx, op, creations, new)
 	if outcomes == nil && err == nil {
-		outcomes, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]Outcome[Created], error) {
+		outcomes, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) ([]fferr.Outcome[Created], error) {
 			return e.createInTx(ctx, tx, creations, new)
 		})
 	}
@@ -176,7 +176,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 }
 
 // createAtOnce creates executions that need no transaction of several round trips. It returns nil outcomes for others.
-func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creation, new registration) ([]Outcome[Created], error) {
+func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creation, new registration) ([]fferr.Outcome[Created], error) {
 	if creations[0].flow != nil || !new.empty() {
 		return nil, nil
 	}
@@ -195,7 +195,7 @@ func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creati
 
 // createPlain creates executions without keys, outside flows and on known lanes. It uses one statement, or one per
 // group of similar creations.
-func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	plan := deal(creations, creationKeys{}, nil)
 	fresh := plan.fresh(creations)
 	if groups := alike(fresh); groups != nil {
@@ -219,7 +219,7 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 
 // createInTx locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the flow
 // of members before anything else, and refuses members that the flow has pruned.
-func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creation, new registration) ([]Outcome[Created], error) {
+func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creation, new registration) ([]fferr.Outcome[Created], error) {
 	flow := creations[0].flow
 	var pruned map[id.ExecutionID]bool
 	left := creations
@@ -241,7 +241,7 @@ func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creat
 			}
 		}
 	}
-	outcomes := make([]Outcome[Created], 0, len(creations))
+	outcomes := make([]fferr.Outcome[Created], 0, len(creations))
 	made := 0
 	for _, run := range runs {
 		r := creationRun{flow: flow, creations: run}
@@ -252,10 +252,10 @@ func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creat
 	}
 	if len(pruned) > 0 {
 		dealt := outcomes
-		outcomes = make([]Outcome[Created], len(creations))
+		outcomes = make([]fferr.Outcome[Created], len(creations))
 		for i := range creations {
 			if x := creations[i].id; pruned[x] {
-				outcomes[i] = Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)}
+				outcomes[i] = fferr.Outcome[Created]{Value: Created{ID: x}, Err: fmt.Errorf("execution %s: %w", x, fferr.ErrPruned)}
 			} else {
 				outcomes[i], dealt = dealt[0], dealt[1:]
 			}

@@ -29,7 +29,7 @@ func anyAdmissible(creations []creation) bool {
 // createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose
 // limits have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
 // transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
-func (e *Engine) createAdmitted(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+func (e *Engine) createAdmitted(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if e.c.Tx != nil || !anyAdmissible(creations) || slices.ContainsFunc(creations, creation.needsKeys) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/fair"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -149,7 +150,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 }
 
 // waiting returns the outcomes if all new executions were inserted and are claimable at once.
-func (d dealing) waiting() []Outcome[Created] {
+func (d dealing) waiting() []fferr.Outcome[Created] {
 	for _, i := range d.creates {
 		d.results[i].Value.State = state.PublicWaiting
 	}

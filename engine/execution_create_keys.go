@@ -149,9 +149,9 @@ const noCreation = -1
 
 // A dealing is the outcome of creations in sequence.
 type dealing struct {
-	results []Outcome[Created] // a duplicate has the existing execution's id
-	creates []int              // indexes of the new executions
-	owner   map[scopedKey]int  // index of the creation that gets a key
+	results []fferr.Outcome[Created] // a duplicate has the existing execution's id
+	creates []int                    // indexes of the new executions
+	owner   map[scopedKey]int        // index of the creation that gets a key
 
 	keyOwner    map[id.BusinessKey]int // the same for business keys
 	uniqueOwner map[uniqueKey]int      // and for those of unique work
@@ -161,7 +161,7 @@ type dealing struct {
 // business key refuses it.
 func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]bool) dealing {
 	d := dealing{
-		results: make([]Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
+		results: make([]fferr.Outcome[Created], len(creations)), creates: make([]int, 0, len(creations)), owner: make(map[scopedKey]int),
 		keyOwner: make(map[id.BusinessKey]int),
 	}
 	if len(creations) > 0 && creations[0].unique != nil {
@@ -174,9 +174,9 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 		c := &creations[i]
 		d.results[i].Value = Created{ID: c.id, Duplicate: true}
 		if existing, err, taken := d.taken(c, creations, keys); taken {
-			d.results[i] = Outcome[Created]{Value: Created{ID: existing, Duplicate: true}}
+			d.results[i] = fferr.Outcome[Created]{Value: Created{ID: existing, Duplicate: true}}
 			if err != nil {
-				d.results[i] = Outcome[Created]{Value: Created{ID: c.id}, Err: err}
+				d.results[i] = fferr.Outcome[Created]{Value: Created{ID: c.id}, Err: err}
 			}
 			continue
 		}
@@ -184,7 +184,7 @@ func deal(creations []creation, keys creationKeys, existing map[id.ExecutionID]b
 			continue
 		}
 		if err := d.businessTaken(c, creations, keys.business); err != nil {
-			d.results[i] = Outcome[Created]{Value: Created{ID: c.id}, Err: err}
+			d.results[i] = fferr.Outcome[Created]{Value: Created{ID: c.id}, Err: err}
 			continue
 		}
 		if taken, is := d.uniqueTaken(i, creations, keys.unique); is {
@@ -262,7 +262,7 @@ func (d dealing) wantAll(creations []creation) error {
 }
 
 // outcomes returns the outcomes of the creations after the insert. Those without an inserted row existed already.
-func (d dealing) outcomes(created map[id.ExecutionID]Created) []Outcome[Created] {
+func (d dealing) outcomes(created map[id.ExecutionID]Created) []fferr.Outcome[Created] {
 	for _, i := range d.creates {
 		value := &d.results[i].Value
 		row, ok := created[value.ID]

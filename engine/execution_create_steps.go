@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -21,7 +22,7 @@ import (
 type creationStep struct {
 	check  func(*Engine, context.Context, *creationBatch) error
 	before func(*Engine, context.Context, string, []creation, *registration) error
-	atOnce func(*Engine, context.Context, string, []creation) ([]Outcome[Created], error)
+	atOnce func(*Engine, context.Context, string, []creation) ([]fferr.Outcome[Created], error)
 	split  func(*Engine, context.Context, *core.Txn, []creation) ([][]creation, error)
 	lock   func(*Engine, context.Context, *core.Txn, *creationRun) error
 	insert func(*Engine, context.Context, iter.Seq[*creation]) []core.Step
@@ -76,7 +77,7 @@ func creationSteps() []creationStep {
 type creationBatch struct {
 	specs     []ExecutionSpec
 	creations []creation
-	results   []Outcome[Created]
+	results   []fferr.Outcome[Created]
 }
 
 // refuse sets the error of a creation, which no later step looks at.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -30,7 +31,7 @@ func uniqueAtOnce(creations []creation) bool {
 // createUnique creates unique executions that are alike in one statement, or in a second one if keys are in force and
 // their creations keep the holders. It returns nil outcomes if an execution must make way, or another creation or a replay
 // comes between.
-func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]Outcome[Created], error) {
+func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if !uniqueAtOnce(creations) {
 		return nil, nil
 	}

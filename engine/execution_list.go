@@ -110,7 +110,7 @@ func (e *Engine) ListExecutions(
 // Executions iterates over the executions that [Engine.ListExecutions] lists, a page at a time, to the end. With a
 // filter that few match, it examines all executions.
 func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Seq2[ExecutionSummary, error] {
-	return pages(func(after string) (Page[ExecutionSummary], error) {
+	return core.Pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListExecutions(ctx, filter, after, MaxPage)
 	})
 }
@@ -118,7 +118,7 @@ func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Se
 func (e *Engine) listExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (page Page[ExecutionSummary], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	query, err := e.queryOf(&filter)
@@ -200,7 +200,7 @@ func (e *Engine) listAll(
 	for i := range rows {
 		items[i] = summaryOf(&rows[i])
 	}
-	return pageOf(items, limit, func(x *ExecutionSummary) string { return listCursor(list, &listKey{id: x.ID}) }), nil
+	return Page[ExecutionSummary](core.PageOf(items, limit, func(x *ExecutionSummary) string { return listCursor(list, &listKey{id: x.ID}) })), nil
 }
 
 // list names the listing in its cursors.

@@ -41,7 +41,7 @@ func (e *Engine) ExecutionState(ctx context.Context, x id.ExecutionID) (state.Pu
 }
 
 func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExecutionRow, error) {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, err
 	}
 	row, err := e.c.Q.GetExecution(ctx, e.c.Reader(), db.GetExecutionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})
@@ -53,7 +53,7 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 // Errors: [fferr.ErrNotFound].
 func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (ExecutionInput, error) {
 	const op = "read execution input"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return ExecutionInput{}, core.Wrap(op, err)
 	}
 	row, err := e.c.Q.GetExecutionInput(ctx, e.c.Reader(), db.GetExecutionInputParams{
@@ -80,7 +80,7 @@ func (e *Engine) ExecutionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 }
 
 func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, err
 	}
 	row, err := e.c.Q.GetExecutionResult(ctx, e.c.Reader(), db.GetExecutionResultParams{
@@ -137,7 +137,7 @@ func (e *Engine) checkTag(x id.ExecutionID, key string) error {
 	if err := id.CheckTagKey(key); err != nil {
 		return core.InvalidBecause("tag key", err)
 	}
-	return e.checkExecution(x)
+	return e.c.CheckExecution(x)
 }
 
 // ProgressReport is the last reported progress of an execution. The zero value means that none was reported.
@@ -154,7 +154,7 @@ type ProgressReport struct {
 // Errors: [fferr.ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
 	const op = "read execution progress"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return ProgressReport{}, core.Wrap(op, err)
 	}
 	row, err := e.c.Q.GetExecutionProgress(ctx, e.c.Reader(), db.GetExecutionProgressParams{

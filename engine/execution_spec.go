@@ -296,7 +296,7 @@ func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 	case spec.ID.IsZero():
 		c.id, c.minted = id.NewExecutionID(lane, e.cfg.Partitions), true
 	}
-	if err := e.checkExecution(c.id); err != nil {
+	if err := e.c.CheckExecution(c.id); err != nil {
 		return err
 	}
 	if spec.Flow != nil && c.id.Partition() != e.cfg.Partitions.FlowPartition(*spec.Flow) {

@@ -212,7 +212,7 @@ func (e *Engine) pendingAmong(ctx context.Context, tx *core.Txn, members core.Ex
 func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.ExecutionID) error {
 	const op = "acknowledge flow cancel"
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	err := e.checkExecution(x)
+	err := e.c.CheckExecution(x)
 	if err == nil && x.Partition() != partition {
 		err = core.Invalid("execution", "is not of the flow's partition")
 	}

@@ -111,7 +111,7 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 func (e *Engine) newFlowAround(nodes []Node) id.FlowID {
 	flow := id.NewFlowID()
 	for i := range nodes {
-		if x := nodes[i].Execution; !x.IsZero() && e.checkExecution(x) == nil {
+		if x := nodes[i].Execution; !x.IsZero() && e.c.CheckExecution(x) == nil {
 			for e.cfg.Partitions.FlowPartition(flow) != x.Partition() {
 				flow = id.NewFlowID()
 			}

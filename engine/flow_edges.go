@@ -46,13 +46,13 @@ func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string
 
 // FlowEdges iterates over the edges that [Engine.ListFlowEdges] lists, a page at a time.
 func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
-	return pages(func(after string) (Page[FlowEdge], error) {
+	return core.Pages(func(after string) (Page[FlowEdge], error) {
 		return e.ListFlowEdges(ctx, flow, after, MaxPage)
 	})
 }
 
 func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (page Page[FlowEdge], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := "edges of " + flow.String()
@@ -82,7 +82,7 @@ func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string
 			return page, err
 		}
 	}
-	return pageOf(edges, limit, func(edge *FlowEdge) string { return core.CursorOf(list, edge.ID[:]) }), nil
+	return Page[FlowEdge](core.PageOf(edges, limit, func(edge *FlowEdge) string { return core.CursorOf(list, edge.ID[:]) })), nil
 }
 
 // checkFlowExists returns an error if a flow does not exist.
@@ -141,7 +141,7 @@ func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID
 
 // checkMember refuses an execution whose id can't be that of a member of the flow.
 func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return err
 	}
 	if x.Partition() != e.cfg.Partitions.FlowPartition(flow) {
@@ -175,7 +175,7 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 // Errors: [fferr.ErrNotFound]. One statement; takes no locks.
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	flow, err := e.c.Q.GetExecutionFlow(ctx, e.c.Reader(), db.GetExecutionFlowParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})

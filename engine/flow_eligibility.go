@@ -51,7 +51,7 @@ func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility
 }
 
 func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return Eligibility{}, err
 	}
 	rows, err := e.c.Q.ListInbound(ctx, e.c.Reader(), db.ListInboundParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})

@@ -261,7 +261,7 @@ func (g *growth) addNode(e *Engine, node growingNode) error {
 
 // checkMember refuses the id of an execution that can't be a member of the flow.
 func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return core.InvalidBecause(field, err)
 	}
 	if x.Partition() != g.partition {

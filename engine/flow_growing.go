@@ -29,9 +29,9 @@ type growing struct {
 	edgeCount int64
 	nowMs     int64
 
-	held  map[id.ExecutionID]*heldExecution // the existing executions among those named, locked
-	fresh map[id.ExecutionID]bool           // executions to create
-	joins map[id.ExecutionID]string         // executions that become members, with their keys
+	held  map[id.ExecutionID]*core.HeldExecution // the existing executions among those named, locked
+	fresh map[id.ExecutionID]bool                // executions to create
+	joins map[id.ExecutionID]string              // executions that become members, with their keys
 
 	prunes bool                    // ended members are deleted before the flow
 	pruned map[id.ExecutionID]bool // deleted members
@@ -66,7 +66,7 @@ func (s *keptEdge) exists() error {
 func (e *Engine) newGrowing(tx *core.Txn, g *growth) *growing {
 	return &growing{
 		growth: g, e: e, tx: tx,
-		held: make(map[id.ExecutionID]*heldExecution), fresh: make(map[id.ExecutionID]bool), joins: make(map[id.ExecutionID]string),
+		held: make(map[id.ExecutionID]*core.HeldExecution), fresh: make(map[id.ExecutionID]bool), joins: make(map[id.ExecutionID]string),
 	}
 }
 
@@ -284,7 +284,7 @@ func (w *growing) lock(ctx context.Context, executions, downstream map[id.Execut
 	}
 	for i := range rows {
 		x := ids[rows[i].Ord]
-		w.held[x] = &heldExecution{lockedExecution: lockedExecution{id: x}, ReadHeldExecutionsRow: &rows[i]}
+		w.held[x] = &core.HeldExecution{LockedExecution: core.LockedExecution{ID: x}, ReadHeldExecutionsRow: &rows[i]}
 	}
 	w.into = make(map[id.ExecutionID][]*keptEdge, len(downstream))
 	w.between = make(map[ends]*keptEdge, len(inbound))
@@ -443,22 +443,17 @@ func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 		return nil
 	case !exists:
 		return &fferr.NotFoundError{Entity: "execution", ID: x.String()}
-	case held.terminal():
-		return held.ended()
+	case held.Terminal():
+		return held.Ended()
 	}
-	vector, err := held.vector()
+	vector, err := held.Vector()
 	if err != nil {
 		return err
 	}
-	if !allowStarted && !held.unstarted() {
+	if !allowStarted && !held.Unstarted() {
 		return &fferr.StateError{Execution: x, State: vector, Err: fferr.ErrStarted}
 	}
 	return nil
-}
-
-// unstarted reports whether it was never claimed.
-func (x *heldExecution) unstarted() bool {
-	return x.runnable() && x.StartedAtMs == nil && !x.resumable()
 }
 
 // checkStoredCycles refuses new edges that form a cycle with stored ones.

@@ -129,7 +129,7 @@ func (w *growing) setsPolicy() bool {
 func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool, error) {
 	ended := make(map[id.ExecutionID]bool)
 	note := func(x id.ExecutionID) {
-		if held := w.held[x]; held != nil && held.terminal() {
+		if held := w.held[x]; held != nil && held.Terminal() {
 			ended[x] = true
 		}
 	}
@@ -291,8 +291,8 @@ func (l *linking) changes() bool {
 // link counts the edges in their groups.
 func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	outcome := func(e ends) string {
-		if x := w.held[e.upstream]; x != nil && x.terminal() && !left[e.upstream.UUID()] {
-			return string(x.outcome().Completion())
+		if x := w.held[e.upstream]; x != nil && x.Terminal() && !left[e.upstream.UUID()] {
+			return string(x.Outcome().Completion())
 		}
 		return ""
 	}
@@ -401,7 +401,7 @@ func (w *growing) move(ctx context.Context, l *linking) error {
 			release.AddGroup(w.flow, x)
 		case after == document.Impossible:
 			skip.AddGroup(w.flow, x)
-		case w.held[x] != nil && w.held[x].unstarted() && w.held[x].free():
+		case w.held[x] != nil && w.held[x].Unstarted() && w.held[x].Free():
 			block = append(block, core.PgUUID(x.UUID()))
 		}
 		if before == document.Undecided && after != document.Undecided && g.rules.CancelsRemaining() {

@@ -72,13 +72,13 @@ func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string,
 // Flows iterates over the flows that [Engine.ListFlows] lists, a page at a time, to the end. With a filter that few
 // match, it examines all flows.
 func (e *Engine) Flows(ctx context.Context, filter FlowFilter) iter.Seq2[FlowSummary, error] {
-	return pages(func(after string) (Page[FlowSummary], error) {
+	return core.Pages(func(after string) (Page[FlowSummary], error) {
 		return e.ListFlows(ctx, filter, after, MaxPage)
 	})
 }
 
 func (e *Engine) listFlows(ctx context.Context, filter FlowFilter, after string, limit int) (page Page[FlowSummary], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	params, err := e.flowQuery(&filter)

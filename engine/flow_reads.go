@@ -305,7 +305,7 @@ func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after stri
 
 // FlowMembers iterates over the members that [Engine.ListFlowMembers] lists, a page at a time.
 func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[ExecutionSummary, error] {
-	return pages(func(after string) (Page[ExecutionSummary], error) {
+	return core.Pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListFlowMembers(ctx, flow, after, MaxPage)
 	})
 }
@@ -315,7 +315,7 @@ func (e *Engine) listFlowMembers(
 ) (page Page[ExecutionSummary], err error) {
 	list := "members of " + flow.String()
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	last, behind, err := core.ReadExecutionCursor(list, after)
@@ -339,7 +339,7 @@ func (e *Engine) listFlowMembers(
 		row := db.ListExecutionsRow(rows[i])
 		members[i] = summaryOf(&row)
 	}
-	return pageOf(members, limit, func(x *ExecutionSummary) string { return core.ExecutionCursor(list, x.ID) }), nil
+	return Page[ExecutionSummary](core.PageOf(members, limit, func(x *ExecutionSummary) string { return core.ExecutionCursor(list, x.ID) })), nil
 }
 
 // successor returns the least id after u, or the least of all at the start. It returns false if there is none.
@@ -377,7 +377,7 @@ type UpstreamResult struct {
 // takes no locks.
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	rows, err := e.c.Q.ListUpstreamResults(ctx, e.c.Reader(), db.ListUpstreamResultsParams{

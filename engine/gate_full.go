@@ -53,11 +53,11 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 		spec := CancelSpec{
 			ID:     id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
 			Source: CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.taken[at.Bytes].name),
-			unless: func(x *heldExecution) bool { return x.FfxGateID != at },
+			unless: func(x *core.HeldExecution) bool { return x.FfxGateID != at },
 		}
 		if !row.Waits {
 			spec.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.taken[at.Bytes].name)
-			spec.unless = func(x *heldExecution) bool { return !x.Admitted }
+			spec.unless = func(x *core.HeldExecution) bool { return !x.Admitted }
 		}
 		p.surplus = append(p.surplus, spec)
 	}

@@ -47,7 +47,7 @@ func (a *awaitedPlaces) lately() bool {
 func (e *Engine) handOverOf(items []completionItem) *handOver {
 	var h *handOver
 	for _, item := range items {
-		for _, g := range e.leases.gatesOf(item.Lease.Fence) {
+		for _, g := range e.c.Leases.GatesOf(item.Lease.Fence) {
 			if h == nil {
 				h = &handOver{e: e, admits: e.places.lately()}
 			}

@@ -112,23 +112,23 @@ func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string,
 
 // grantable is a locked execution with the values that decide about a grant or its lease.
 type grantable struct {
-	*heldExecution
+	*core.HeldExecution
 	facts db.ReadGrantFactsRow
 }
 
 // onGrantable locks one execution and its current attempt in a transaction, and runs act for a worker instance. If act
 // returns an error, the transaction is rolled back.
 func onGrantable[T any](
-	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*heldExecution) bool,
-	act func(tx *core.Txn, x *grantable) (Outcome[T], error),
+	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*core.HeldExecution) bool,
+	act func(tx *core.Txn, x *grantable) (fferr.Outcome[T], error),
 ) (T, error) {
-	answer, err := operate(ctx, e, x, operation[Outcome[T]]{
-		op: op, needsFlow: needsFlow,
-		judge: func(*heldExecution) (Outcome[T], bool, error) { return Outcome[T]{}, true, nil },
-		write: func(tx *core.Txn, x *heldExecution) (Outcome[T], error) {
+	answer, err := core.Operate(ctx, e.c, x, core.Operation[fferr.Outcome[T]]{
+		Op: op, NeedsFlow: needsFlow,
+		Judge: func(*core.HeldExecution) (fferr.Outcome[T], bool, error) { return fferr.Outcome[T]{}, true, nil },
+		Write: func(tx *core.Txn, x *core.HeldExecution) (fferr.Outcome[T], error) {
 			held, err := e.grantable(ctx, tx, x, instance)
 			if err != nil {
-				return Outcome[T]{}, err
+				return fferr.Outcome[T]{}, err
 			}
 			return act(tx, held)
 		},
@@ -137,9 +137,9 @@ func onGrantable[T any](
 }
 
 // grantable reads the facts of a locked execution. It refuses executions in a paused lane and drained worker instances.
-func (e *Engine) grantable(ctx context.Context, tx *core.Txn, x *heldExecution, instance id.WorkerInstanceID) (*grantable, error) {
+func (e *Engine) grantable(ctx context.Context, tx *core.Txn, x *core.HeldExecution, instance id.WorkerInstanceID) (*grantable, error) {
 	facts, err := e.c.Q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
 		DefaultCap: policy.ReclaimLimit,
 	})
 	switch halt := state.Halt(facts.Halt); {
@@ -150,13 +150,13 @@ func (e *Engine) grantable(ctx context.Context, tx *core.Txn, x *heldExecution, 
 	case halt == state.HaltedWorker:
 		return nil, &fferr.HaltedError{Halt: halt, Name: string(instance)}
 	}
-	return &grantable{heldExecution: x, facts: facts}, nil
+	return &grantable{HeldExecution: x, facts: facts}, nil
 }
 
 // checkLane refuses an execution that is in another lane than expected.
 func (x *grantable) checkLane(lane id.LaneID) error {
 	if lane != "" && string(lane) != x.LaneID {
-		return core.Invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.id, x.LaneID))
+		return core.Invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.ID, x.LaneID))
 	}
 	return nil
 }
@@ -177,11 +177,11 @@ func (x *grantable) checkCapabilities(has id.Capabilities) error {
 
 // cannot returns a refusal because of the execution's state.
 func (x *grantable) cannot(err error, reason string) error {
-	v, broken := x.vector()
+	v, broken := x.Vector()
 	if broken != nil {
 		return broken
 	}
-	return &fferr.StateError{Execution: x.id, State: v, Reason: reason, Err: err}
+	return &fferr.StateError{Execution: x.ID, State: v, Reason: reason, Err: err}
 }
 
 // reclaims returns how many leases the execution has lost.

@@ -89,13 +89,13 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 		if err != nil {
 			return nil, err
 		}
-		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.index && !x.interrupted() {
+		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.index && !x.Interrupted() {
 			return nil, x.cannot(fferr.ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.index, *p))
 		}
 		if err := cmp.Or(x.checkLane(spec.Grant.Lane), x.notAdmitted()); err != nil {
 			return nil, err
 		}
-		shown := presented{wire.ClaimGrant, spec.Grant.Key, x.id}
+		shown := presented{wire.ClaimGrant, spec.Grant.Key, x.ID}
 		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return nil, err
 		}
@@ -117,9 +117,9 @@ func (e *Engine) checkShown(
 	i := slices.IndexFunc(grants, func(g db.ListGrantsRow) bool { return g.WorkerID == string(worker) })
 	switch {
 	case i < 0:
-		return &fferr.GrantError{Execution: x.id, Reason: id.ReasonUnknownGrant, Err: fferr.ErrInvalidGrant}
+		return &fferr.GrantError{Execution: x.ID, Reason: id.ReasonUnknownGrant, Err: fferr.ErrInvalidGrant}
 	case grants[i].ExpiresAtMs <= x.NowMs:
-		return &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExpired}
+		return &fferr.GrantError{Execution: x.ID, Err: fferr.ErrGrantExpired}
 	}
 	return nil
 }
@@ -194,30 +194,30 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 				return nil, err
 			}
 		} else if spec.Grant.ExpiresAt.UnixMilli() <= x.NowMs {
-			return nil, &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExpired}
+			return nil, &fferr.GrantError{Execution: x.ID, Err: fferr.ErrGrantExpired}
 		}
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return nil, err
 		}
 		t := terms{worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, event: state.LeaseEventReclaimed}
 		switch {
-		case !x.started():
-			return nil, &fferr.NotFoundError{Entity: "attempt", ID: x.id.String()}
-		case x.live():
+		case !x.Started():
+			return nil, &fferr.NotFoundError{Entity: "attempt", ID: x.ID.String()}
+		case x.Live():
 			return nil, x.cannot(fferr.ErrNotLeaseable, "its lease has not run out")
-		case x.active():
+		case x.Active():
 			if x.OwnershipState != "lease_revoked" { // a revocation does not count as a loss
 				if x.LostTooOften {
-					return nil, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
+					return nil, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims())}
 				}
 				t.reclaims = 1
 			}
-		case !x.runnable(), !x.free(), !x.eligible():
+		case !x.Runnable(), !x.Free(), !x.Eligible():
 			return nil, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
-		case !x.interrupted() && !x.resumable():
+		case !x.Interrupted() && !x.Resumable():
 			return nil, x.cannot(fferr.ErrNotLeaseable, "its next attempt is a new one")
-		case x.granted() && !signed:
-			own := presented{kind: wire.ClaimGrant, execution: x.id}
+		case x.Granted() && !signed:
+			own := presented{kind: wire.ClaimGrant, execution: x.ID}
 			if err := e.checkShown(ctx, tx, x, own, spec.Worker, spec.Instance); err != nil {
 				return nil, err
 			}
@@ -225,7 +225,7 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 		if err := x.notAdmitted(); err != nil {
 			return nil, err
 		}
-		next := nextAttempt{index: x.CurrentIndex, epoch: x.raisedEpoch(), resumed: true}
+		next := nextAttempt{index: x.CurrentIndex, epoch: x.RaisedEpoch(), resumed: true}
 		next.kind, next.id = x.currentAttempt()
 		return &leaseDecision{next: next, terms: t}, nil
 	})
@@ -242,19 +242,19 @@ func (e *Engine) leaseOne(
 	ctx context.Context, op string, x id.ExecutionID, instance id.WorkerInstanceID,
 	decide func(tx *core.Txn, x *grantable) (*leaseDecision, error),
 ) (Claimed, error) {
-	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *core.Txn, x *grantable) (Outcome[Claimed], error) {
+	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[Claimed], error) {
 		d, err := decide(tx, x)
 		if err != nil {
-			return Outcome[Claimed]{}, err
+			return fferr.Outcome[Claimed]{}, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant); err != nil {
-			return Outcome[Claimed]{}, err
+		if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant); err != nil {
+			return fferr.Outcome[Claimed]{}, err
 		}
 		c, err := e.giveLease(ctx, tx, x, d.next, d.terms)
-		return Outcome[Claimed]{Value: c}, err
+		return fferr.Outcome[Claimed]{Value: c}, err
 	})
 	if err == nil {
-		e.leases.learn([]Claimed{claimed}, nil)
+		e.learn([]Claimed{claimed}, nil)
 	}
 	return claimed, err
 }
@@ -263,17 +263,17 @@ func (e *Engine) leaseOne(
 // with a grant or without.
 func (x *grantable) nextAttempt() (nextAttempt, error) {
 	switch {
-	case x.terminal():
+	case x.Terminal():
 		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has ended")
-	case !x.runnable():
+	case !x.Runnable():
 		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is not waiting")
-	case !x.free():
+	case !x.Free():
 		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has an owner")
-	case !x.eligible():
+	case !x.Eligible():
 		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
 	}
 	var attempts []db.TakeAttemptsOfRow
-	if x.started() {
+	if x.Started() {
 		attempts = append(attempts, db.TakeAttemptsOfRow{
 			AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch, LeaseExpiresAtMs: x.LeaseExpiresAtMs, TerminalAtMs: x.CurrentTerminalAtMs,
 			FfxAttemptType: x.facts.FfxAttemptType, FfxAttemptID: x.facts.FfxAttemptID,
@@ -323,8 +323,8 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 	ttlMs := t.ttl.Milliseconds()
 	spec := ClaimSpec{Lane: id.LaneID(x.LaneID), Instance: t.instance, LeaseTTL: t.ttl}
 	c := Claimed{
-		ID:        x.id,
-		Lease:     spec.lease(Fence{Execution: x.id, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
+		ID:        x.ID,
+		Lease:     spec.lease(id.Fence{Execution: x.ID, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
 		ExpiresAt: time.UnixMilli(core.AddTTL(x.NowMs, ttlMs)),
 		Kind:      x.facts.ExecutionKind,
 		Payload:   x.facts.Payload,
@@ -348,8 +348,8 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 		WorkerInstanceID: string(t.instance),
 		LeaseTTLMs:       ttlMs,
 		EventType:        string(t.event),
-		PartitionKeys:    []int16{x.id.Partition()},
-		ExecutionIDs:     []pgtype.UUID{core.PgUUID(x.id.UUID())},
+		PartitionKeys:    []int16{x.ID.Partition()},
+		ExecutionIDs:     []pgtype.UUID{core.PgUUID(x.ID.UUID())},
 		AttemptIndexes:   []int32{next.index},
 		AttemptTypes:     []string{string(next.kind)},
 		AttemptIDs:       []pgtype.UUID{core.PgUUID(next.id)},

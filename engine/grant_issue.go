@@ -38,30 +38,30 @@ func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant
 	if err != nil {
 		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (Outcome[ClaimGrant], error) {
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[ClaimGrant], error) {
 		grant, err := e.issueClaimGrant(ctx, tx, x, spec, key)
-		return Outcome[ClaimGrant]{Value: grant}, err
+		return fferr.Outcome[ClaimGrant]{Value: grant}, err
 	})
 }
 
 // issueClaimGrant grants a locked execution.
 func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
-	if x.granted() {
+	if x.Granted() {
 		grants, err := e.grantsOf(ctx, tx, x, wire.ClaimGrant)
 		if err != nil {
 			return ClaimGrant{}, err
 		}
 		if slices.ContainsFunc(grants, func(g db.ListGrantsRow) bool { return g.ExpiresAtMs > x.NowMs }) {
-			return ClaimGrant{}, &fferr.GrantError{Execution: x.id, Err: fferr.ErrGrantExists}
+			return ClaimGrant{}, &fferr.GrantError{Execution: x.ID, Err: fferr.ErrGrantExists}
 		}
 	}
-	if x.LifecyclePhase != "runnable" || !x.free() || x.EligibilityState != "eligible_now" {
+	if x.LifecyclePhase != "runnable" || !x.Free() || x.EligibilityState != "eligible_now" {
 		return ClaimGrant{}, x.cannot(fferr.ErrNotLeaseable, "it is not claimable")
 	}
 	if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities), x.notAdmitted()); err != nil {
 		return ClaimGrant{}, err
 	}
-	if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant); err != nil {
+	if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant); err != nil {
 		return ClaimGrant{}, err
 	}
 	grant, err := e.insertGrant(ctx, tx, x, wire.ClaimGrant, spec, key)
@@ -69,7 +69,7 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable
 		return ClaimGrant{}, err
 	}
 	return ClaimGrant(grant), e.c.Q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 	})
 }
 
@@ -79,14 +79,14 @@ func (e *Engine) insertGrant(
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
 	signed := wire.Grant{
-		Kind: kind, Execution: x.id, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: core.AddTTL(x.NowMs, ttlMs),
+		Kind: kind, Execution: x.ID, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: core.AddTTL(x.NowMs, ttlMs),
 	}
 	text := signed.Sign(key.secret, key.kid)
 	grantID := text.ID()
 	err := e.c.Q.InsertGrant(ctx, tx, db.InsertGrantParams{
-		PartitionKey:       x.id.Partition(),
+		PartitionKey:       x.ID.Partition(),
 		GrantID:            grantID[:],
-		ExecutionID:        x.id.UUID(),
+		ExecutionID:        x.ID.UUID(),
 		Kind:               string(kind),
 		WorkerID:           string(spec.Worker),
 		WorkerInstanceID:   string(spec.Instance),
@@ -100,13 +100,13 @@ func (e *Engine) insertGrant(
 		ExpiresAtMs:        signed.ExpiresAtMs,
 	})
 	return ReclaimGrant{
-		Execution: x.id, Lane: id.LaneID(x.LaneID), Key: text, ExpiresAt: time.UnixMilli(signed.ExpiresAtMs),
+		Execution: x.ID, Lane: id.LaneID(x.LaneID), Key: text, ExpiresAt: time.UnixMilli(signed.ExpiresAtMs),
 	}, err
 }
 
 func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind wire.GrantKind) ([]db.ListGrantsRow, error) {
 	return e.c.Q.ListGrants(ctx, conn, db.ListGrantsParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Kind: string(kind),
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Kind: string(kind),
 	})
 }
 
@@ -207,8 +207,8 @@ func (e *Engine) grantFirst(
 				return ClaimGrant{}, err
 			}
 			taken = int(rows[0])
-			reader := executionReader(e, candidates)
-			held, err := reader.lock(ctx, tx, []int{taken})
+			reader := core.ExecutionReader(e.c, candidates)
+			held, err := reader.Lock(ctx, tx, []int{taken})
 			if err != nil {
 				return ClaimGrant{}, err
 			}
@@ -217,7 +217,7 @@ func (e *Engine) grantFirst(
 				return ClaimGrant{}, err
 			}
 			return e.issueClaimGrant(ctx, tx, x, GrantSpec{
-				Execution: x.id, Lane: spec.Lane, Capabilities: spec.Capabilities, Worker: spec.Worker, Instance: spec.Instance, TTL: spec.TTL,
+				Execution: x.ID, Lane: spec.Lane, Capabilities: spec.Capabilities, Worker: spec.Worker, Instance: spec.Instance, TTL: spec.TTL,
 			}, key)
 		})
 		switch {
@@ -257,18 +257,18 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 	if err != nil {
 		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (none Outcome[ReclaimGrant], err error) {
+	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (none fferr.Outcome[ReclaimGrant], err error) {
 		switch {
 		case x.LostTooOften:
-			return none, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims())}
-		case !x.reclaimable():
+			return none, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims())}
+		case !x.Reclaimable():
 			return none, x.cannot(fferr.ErrNotReclaimable, "its worker has not lost it")
 		}
 		if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities)); err != nil {
 			return none, err
 		}
 		grant, err := e.insertGrant(ctx, tx, x, wire.ReclaimGrant, spec, key)
-		return Outcome[ReclaimGrant]{Value: grant}, err
+		return fferr.Outcome[ReclaimGrant]{Value: grant}, err
 	})
 }
 
@@ -294,7 +294,7 @@ func (g Grants) ListEligibleExecutions(
 
 // EligibleExecutions iterates over the executions that [Grants.ListEligibleExecutions] lists, a page at a time.
 func (g Grants) EligibleExecutions(ctx context.Context, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
-	return pages(func(after string) (Page[id.ExecutionID], error) {
+	return core.Pages(func(after string) (Page[id.ExecutionID], error) {
 		return g.ListEligibleExecutions(ctx, filter, after, MaxPage)
 	})
 }
@@ -316,7 +316,7 @@ func (e *Engine) listEligible(
 		list += fmt.Sprintf(" of %d", *p)
 		params.OnlyPartition = new(int16(*p))
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	key, err := core.ReadCursor(list, after)
@@ -336,7 +336,7 @@ func (e *Engine) listEligible(
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.ScanEligibleRow) string {
+	found := core.PageOf(rows, limit, func(row *db.ScanEligibleRow) string {
 		key := binary.BigEndian.AppendUint64(nil, uint64(row.Rank))
 		key = binary.BigEndian.AppendUint64(key, uint64(row.CreatedAtMs))
 		key = append(key, row.ExecutionID[:]...)

@@ -110,7 +110,7 @@ func (p presented) verifyFor(
 func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
 	const op = "verify grant"
 	e := g.e
-	if err := e.checkExecution(grant.Execution); err != nil {
+	if err := e.c.CheckExecution(grant.Execution); err != nil {
 		return core.Wrap(op, err)
 	}
 	conn := e.c.Reader()

@@ -53,33 +53,33 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 	if err := spec.validate(); err != nil {
 		return Claimed{}, core.Wrap(op, err)
 	}
-	mayEnd := func(x *heldExecution) bool { return x.LostTooOften || spec.MaxReclaims != nil }
-	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *core.Txn, x *grantable) (none Outcome[Claimed], err error) {
+	mayEnd := func(x *core.HeldExecution) bool { return x.LostTooOften || spec.MaxReclaims != nil }
+	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *core.Txn, x *grantable) (none fferr.Outcome[Claimed], err error) {
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return none, err
 		}
-		shown := presented{wire.ReclaimGrant, spec.Grant.Key, x.id}
+		shown := presented{wire.ReclaimGrant, spec.Grant.Key, x.ID}
 		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return none, err
 		}
-		if !x.reclaimable() {
+		if !x.Reclaimable() {
 			return none, x.cannot(fferr.ErrNotReclaimable, "its worker has not lost it")
 		}
 		lost, tooMany := x.loss(spec.MaxReclaims)
 		if tooMany {
-			return Outcome[Claimed]{Err: core.Wrap(op, &fferr.ReclaimCapError{Execution: x.id, Reclaims: int(x.reclaims() + lost)})},
+			return fferr.Outcome[Claimed]{Err: core.Wrap(op, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims() + lost)})},
 				e.endLost(ctx, tx, x, lost)
 		}
 		if err := x.notAdmitted(); err != nil {
 			return none, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.id, wire.ClaimGrant, wire.ReclaimGrant); err != nil {
+		if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant, wire.ReclaimGrant); err != nil {
 			return none, err
 		}
-		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.raisedEpoch(), inserted: true}
-		if x.started() {
+		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.RaisedEpoch(), inserted: true}
+		if x.Started() {
 			if err := e.c.Q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
-				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), AttemptIndex: x.CurrentIndex, NowMs: x.NowMs,
+				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), AttemptIndex: x.CurrentIndex, NowMs: x.NowMs,
 			}); err != nil {
 				return none, err
 			}
@@ -90,10 +90,10 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 			worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, lease: spec.LeaseID, attempt: spec.AttemptID,
 			reclaims: lost, event: state.LeaseEventReclaimed,
 		})
-		return Outcome[Claimed]{Value: c}, err
+		return fferr.Outcome[Claimed]{Value: c}, err
 	})
 	if err == nil {
-		e.leases.learn([]Claimed{claimed}, nil)
+		e.learn([]Claimed{claimed}, nil)
 	}
 	return claimed, err
 }
@@ -101,7 +101,7 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 // loss returns how many lost leases this one adds, 0 if it was counted when it expired, and whether it exceeds limit
 // or, if that is nil, the policy's limit.
 func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
-	counted := x.runnable() && x.CurrentOutcome == "lease_expired_reclaimable" && x.LeaseReclaimCount > 0
+	counted := x.Runnable() && x.CurrentOutcome == "lease_expired_reclaimable" && x.LeaseReclaimCount > 0
 	if !counted {
 		lost = 1
 	}
@@ -121,9 +121,9 @@ func (e *Engine) endLost(ctx context.Context, tx *core.Txn, x *grantable, lost i
 	ending.Params.CancellationReason = new("reclaim_cap_exceeded")
 	ending.Params.RevokedBy = new("reconciler")
 	attempt := core.EndingAttempt{
-		Execution: x.id, Index: x.CurrentIndex, Epoch: x.raisedEpoch(), Reason: core.ReasonLostTooOften, Category: string(policy.InfraCrash), Class: policy.InfraCrash,
+		Execution: x.ID, Index: x.CurrentIndex, Epoch: x.RaisedEpoch(), Reason: core.ReasonLostTooOften, Category: string(policy.InfraCrash), Class: policy.InfraCrash,
 	}
-	if x.leased() {
+	if x.Leased() {
 		attempt.LeaseEvent, attempt.LeaseID, attempt.Instance = "revoked", x.LeaseID, x.WorkerInstanceID
 	}
 	ending.Add(attempt)

@@ -102,7 +102,7 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 			return JobsTaken{}, core.Wrap(op, err)
 		}
 	}
-	if err := e.forgetLeaseTimers(ctx, op); err != nil {
+	if err := e.c.ForgetLeaseTimers(ctx, op); err != nil {
 		return JobsTaken{}, err
 	}
 	params := db.TakeJobsParams{

@@ -63,12 +63,12 @@ func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[L
 
 // Lanes iterates over the lanes that [Engine.ListLanes] lists, a page at a time.
 func (e *Engine) Lanes(ctx context.Context) iter.Seq2[LaneSummary, error] {
-	return pages(func(after string) (Page[LaneSummary], error) { return e.ListLanes(ctx, after, MaxPage) })
+	return core.Pages(func(after string) (Page[LaneSummary], error) { return e.ListLanes(ctx, after, MaxPage) })
 }
 
 func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page Page[LaneSummary], err error) {
 	const list = "lanes"
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	last, err := core.ReadCursor(list, after)
@@ -106,7 +106,7 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 	if err != nil {
 		return page, err
 	}
-	return pageOf(lanes, limit, func(l *LaneSummary) string { return core.CursorOf(list, []byte(l.ID)) }), nil
+	return Page[LaneSummary](core.PageOf(lanes, limit, func(l *LaneSummary) string { return core.CursorOf(list, []byte(l.ID)) })), nil
 }
 
 // laneFacts are a page of lanes, and counts over all lanes.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -52,19 +54,19 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 // RenewLeases is [Engine.RenewLease] for many leases, [MaxBatch] per statement. Outcomes, the new expiries, are in
 // input order; a lost or locked lease affects only its own. If a lease is given twice, the longest TTL applies to both.
 // The error means that nothing happened.
-func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]Outcome[time.Time], error) {
+func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]fferr.Outcome[time.Time], error) {
 	const op = "renew leases"
-	results := make([]Outcome[time.Time], len(renewals))
+	results := make([]fferr.Outcome[time.Time], len(renewals))
 	err := core.InChunks(len(renewals), MaxBatch, func(from, to int) error {
 		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
 	}, func(i int, err error) { results[i].Err = err })
 	return results, err
 }
 
-func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []Outcome[time.Time]) error {
-	order := validItems(results, func(n int) error { return e.checkRenewal(renewals[n]) })
+func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []fferr.Outcome[time.Time]) error {
+	order := core.ValidItems(results, func(n int) error { return e.checkRenewal(renewals[n]) })
 	slices.SortStableFunc(order, func(a, b int) int {
-		return compareLeases(renewals[a].Lease, renewals[b].Lease)
+		return renewals[a].Lease.Fence.Compare(renewals[b].Lease.Fence)
 	})
 	for len(order) > 0 {
 		var leases []*renewing
@@ -78,9 +80,9 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 		// In a caller's transaction a refused item must leave no lock behind, so the others start again.
 		order = nil
 		for _, r := range leases {
-			outcome := Outcome[time.Time]{Value: time.UnixMilli(r.expiresAtMs)}
+			outcome := fferr.Outcome[time.Time]{Value: time.UnixMilli(r.expiresAtMs)}
 			if !r.renewed {
-				outcome = Outcome[time.Time]{Err: cmp.Or(r.missed, error(core.ErrBusyRow))}
+				outcome = fferr.Outcome[time.Time]{Err: cmp.Or(r.missed, error(core.ErrBusyRow))}
 			}
 			for _, n := range r.items {
 				results[n] = outcome
@@ -90,7 +92,13 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 			}
 		}
 		if err == nil && e.c.Tx == nil {
-			e.leases.renewed(leases)
+			renewed := make([]core.RenewedLease, 0, len(leases))
+			for _, r := range leases {
+				if r.renewed || r.missed != nil {
+					renewed = append(renewed, core.RenewedLease{Fence: r.Fence, TTL: time.Duration(r.ttlMs) * time.Millisecond, Lost: !r.renewed})
+				}
+			}
+			e.c.Leases.Renewed(renewed)
 		}
 	}
 	return nil
@@ -98,7 +106,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 
 // renewing is a lease to renew. The same lease twice is one of them, with the longest TTL.
 type renewing struct {
-	Fence
+	id.Fence
 	items []int // positions of its renewals
 	ttlMs int64
 
@@ -128,7 +136,7 @@ func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *core.Notificat
 	}
 	if renewed < len(leases) {
 		arrays := renewingArrays(leases)
-		facts, err := e.readLeases(ctx, conn, arrays)
+		facts, err := e.c.ReadLeases(ctx, conn, arrays)
 		if err != nil {
 			return err
 		}
@@ -136,7 +144,7 @@ func (e *Engine) renewAll(ctx context.Context, conn db.DBTX, due *core.Notificat
 		// by another program with a different pointer.
 		var odd []*renewing
 		for i, r := range leases {
-			if r.missed = facts[i].fence(r.Fence, nil); !r.renewed && r.missed == nil {
+			if r.missed = facts[i].Fence(r.Fence, nil); !r.renewed && r.missed == nil {
 				odd = append(odd, r)
 			}
 		}
@@ -165,8 +173,8 @@ func (e *Engine) renew(ctx context.Context, conn db.DBTX, leases []*renewing, ju
 		NowMs:          e.c.NowMs(),
 		PartitionKeys:  arrays.Partitions,
 		ExecutionIDs:   arrays.Executions,
-		AttemptIndexes: arrays.attempts,
-		LeaseEpochs:    arrays.epochs,
+		AttemptIndexes: arrays.Attempts,
+		LeaseEpochs:    arrays.Epochs,
 		TtlsMs:         make([]int64, len(leases)),
 		Ords:           arrays.Ords(),
 		Judged:         judged,
@@ -181,16 +189,16 @@ func (e *Engine) renew(ctx context.Context, conn db.DBTX, leases []*renewing, ju
 	return len(rows), err
 }
 
-func renewingArrays(leases []*renewing) leaseArrays {
-	arrays := newLeaseArrays(len(leases))
+func renewingArrays(leases []*renewing) core.LeaseArrays {
+	arrays := core.NewLeaseArrays(len(leases))
 	for _, r := range leases {
-		arrays.add(r.Fence)
+		arrays.Add(r.Fence)
 	}
 	return arrays
 }
 
 func (e *Engine) checkRenewal(r Renewal) error {
-	if err := e.checkLease(r.Lease); err != nil {
+	if err := e.c.CheckLease(r.Lease.Fence); err != nil {
 		return err
 	}
 	return checkTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))

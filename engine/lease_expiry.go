@@ -30,7 +30,7 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	if err := e.forgetLeaseTimers(ctx, op); err != nil {
+	if err := e.c.ForgetLeaseTimers(ctx, op); err != nil {
 		return 0, err
 	}
 	position := db.LookAtLeasesParams{

@@ -5,6 +5,8 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
@@ -26,19 +28,19 @@ func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error 
 	if err := e.checkProgress(l, p); err != nil {
 		return core.Wrap(op, err)
 	}
-	lease := func(int) *Lease { return &l }
-	t := settlement(e, op, lease, func(*heldLease) bool { return false }, func(*heldLease) (none struct{}) { return none })
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
+	lease := func(int) id.Fence { return l.Fence }
+	t := core.Settlement(e.c, op, lease, func(*core.HeldLease) bool { return false }, func(*core.HeldLease) (none struct{}) { return none })
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, _ []fferr.Outcome[struct{}]) error {
 		params := db.UpdateProgressParams{
-			Message: p.Message, NowMs: items[0].facts.NowMs, PartitionKey: l.Execution.Partition(), ExecutionID: l.Execution.UUID(),
+			Message: p.Message, NowMs: items[0].Facts.NowMs, PartitionKey: l.Execution.Partition(), ExecutionID: l.Execution.UUID(),
 		}
 		if p.Percent != nil {
 			params.Percent = new(int32(*p.Percent))
 		}
 		return e.c.Q.UpdateProgress(ctx, tx, params)
 	}
-	outcomes := make([]Outcome[struct{}], 1)
-	return cmp.Or(t.run(ctx, [][]int{{0}}, outcomes), outcomes[0].Err)
+	outcomes := make([]fferr.Outcome[struct{}], 1)
+	return cmp.Or(t.Run(ctx, [][]int{{0}}, outcomes), outcomes[0].Err)
 }
 
 func (e *Engine) checkProgress(l Lease, p Progress) error {
@@ -50,5 +52,5 @@ func (e *Engine) checkProgress(l Lease, p Progress) error {
 			return err
 		}
 	}
-	return e.checkLease(l)
+	return e.c.CheckLease(l.Fence)
 }

@@ -109,7 +109,7 @@ func positive(n int64) *int64 {
 func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page[LimitState], error) {
 	const op, list = "list limits", "limits"
 	page, err := func() (page Page[LimitState], err error) {
-		if limit, err = pageSize(limit); err != nil {
+		if limit, err = core.PageSize(limit); err != nil {
 			return page, err
 		}
 		last, err := core.ReadCursor(list, after)
@@ -120,7 +120,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 		rows, err := o.e.c.Q.ListLimits(ctx, o.e.c.Reader(), db.ListLimitsParams{
 			AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 		})
-		found := pageOf(rows, limit, func(row *db.ListLimitsRow) string {
+		found := core.PageOf(rows, limit, func(row *db.ListLimitsRow) string {
 			return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
 		})
 		page.Next = found.Next
@@ -134,7 +134,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 
 // Limits iterates over the limits that [Operator.ListLimits] lists, a page at a time.
 func (o Operator) Limits(ctx context.Context) iter.Seq2[LimitState, error] {
-	return pages(func(after string) (Page[LimitState], error) { return o.ListLimits(ctx, after, MaxPage) })
+	return core.Pages(func(after string) (Page[LimitState], error) { return o.ListLimits(ctx, after, MaxPage) })
 }
 
 // ListLimitKeys returns a page of the keys of a limit that are in use or were lately, in no useful order. after is the
@@ -151,14 +151,14 @@ func (o Operator) ListLimitKeys(ctx context.Context, name LimitName, after strin
 
 // LimitKeys iterates over the keys that [Operator.ListLimitKeys] lists, a page at a time.
 func (o Operator) LimitKeys(ctx context.Context, name LimitName) iter.Seq2[LimitUse, error] {
-	return pages(func(after string) (Page[LimitUse], error) { return o.ListLimitKeys(ctx, name, after, MaxPage) })
+	return core.Pages(func(after string) (Page[LimitUse], error) { return o.ListLimitKeys(ctx, name, after, MaxPage) })
 }
 
 func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after string, limit int) (page Page[LimitUse], err error) {
 	if err := name.check(o.e); err != nil {
 		return page, err
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := "limit keys " + string(name.Namespace) + "\x00" + name.Name
@@ -178,7 +178,7 @@ func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after strin
 		params.AfterGateID.Bytes = [16]byte(last[2:])
 	}
 	rows, err := o.e.c.Q.ListLimitKeys(ctx, o.e.c.Reader(), params)
-	found := pageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
+	found := core.PageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
 	})
 	page.Next = found.Next

@@ -76,14 +76,14 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
 		replay := e.replaying(ctx, op, given)
-		t := replay.transition(e, ids)
-		t.write = func(ctx context.Context, tx *core.Txn, items []*heldExecution, outcomes []Outcome[Replayed]) error {
+		t := replay.Transition(e.c, ids)
+		t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, outcomes []fferr.Outcome[Replayed]) error {
 			for _, x := range items { // each changes its own attempts, waits and dependents
 				refused, err := replayApart(ctx, tx, x, replay, given)
 				if err != nil {
 					return err
 				}
-				outcomes[x.n].Err = core.Wrap(op, refused)
+				outcomes[x.N].Err = core.Wrap(op, refused)
 			}
 			return nil
 		}
@@ -94,16 +94,16 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 // replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it
 // is changed.
 func replayApart(
-	ctx context.Context, tx *core.Txn, x *heldExecution, replay operation[Replayed], given replayOptions,
+	ctx context.Context, tx *core.Txn, x *core.HeldExecution, replay core.Operation[Replayed], given replayOptions,
 ) (refused, err error) {
 	if !x.FfxUniqueKey.Valid && given.fromStep == "" {
-		_, err = replay.write(tx, x)
+		_, err = replay.Write(tx, x)
 		return nil, err
 	}
 	inner := core.Txn{}
 	err = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
 		inner.Tx = savepoint
-		_, err := replay.write(&inner, x)
+		_, err := replay.Write(&inner, x)
 		return err
 	})
 	switch {
@@ -120,7 +120,7 @@ func replayApart(
 func (o Operator) PrioritizeWhere(ctx context.Context, filter ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
 	const op = "change priorities by filter"
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
 			return e.prioritize(ctx, tx, items, clampPriority(priority))
 		})
 	})
@@ -135,8 +135,8 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 		return BulkProgress{}, core.Wrap(op, core.InvalidBecause("lane", err))
 	}
 	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
-			arrays := heldArrays(items)
+		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+			arrays := core.HeldArrays(items)
 			tx.Due.Lane(string(to))
 			return pgtx.InOneTrip(ctx, tx,
 				func(conn db.DBTX) error {
@@ -158,12 +158,12 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 // batches, errors and repetition are those of [Operator.CancelWhere].
 func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
 	const op = "delete executions by filter"
-	deletable := operation[struct{}]{op: op, readMore: o.e.readAwaited, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+	deletable := core.Operation[struct{}]{Op: op, ReadMore: o.e.readAwaited, Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 		switch {
-		case !x.terminal():
-			return none, false, x.not(fferr.ErrNotEnded)
-		case x.FlowID != nil, x.awaited:
-			return none, false, x.not(fferr.ErrNotEligible)
+		case !x.Terminal():
+			return none, false, x.Not(fferr.ErrNotEnded)
+		case x.FlowID != nil, x.Awaited:
+			return none, false, x.Not(fferr.ErrNotEligible)
 		}
 		return none, true, nil
 	}}
@@ -171,32 +171,32 @@ func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk 
 		if err := shortenEach(ctx, e, ids, deletable); err != nil {
 			return nil, err
 		}
-		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
+		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
 			used, err := e.c.Q.GetRetainedTables(ctx, tx)
 			if err != nil {
 				return err
 			}
 			var dropped int64
-			return pgtx.InOneTrip(ctx, tx, e.c.DropEnded(ctx, heldArrays(items), used, &dropped)...)
+			return pgtx.InOneTrip(ctx, tx, e.c.DropEnded(ctx, core.HeldArrays(items), used, &dropped)...)
 		})
 	})
 }
 
 // readAwaited reads which locked executions were called by one that still needs their results.
-func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
-	arrays := heldArrays(items)
+func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*core.HeldExecution) error {
+	arrays := core.HeldArrays(items)
 	ords, err := e.c.Q.ListAwaited(ctx, conn, db.ListAwaitedParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(),
 	})
 	for _, ord := range ords {
-		items[ord].awaited = true
+		items[ord].Awaited = true
 	}
 	return err
 }
 
 // shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more
 // than one transaction should delete.
-func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable operation[struct{}]) error {
+func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable core.Operation[struct{}]) error {
 	var x core.ExecutionArrays
 	for _, execution := range ids {
 		x.Add(execution.Partition(), execution.UUID())
@@ -208,8 +208,8 @@ func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable
 	}
 	for left := frames > core.MaxDroppedFrames; left && err == nil; {
 		left = false
-		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*heldExecution) error {
-			later, err := e.c.Shorten(ctx, tx, heldArrays(items))
+		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+			later, err := e.c.Shorten(ctx, tx, core.HeldArrays(items))
 			left = left || len(later) > 0
 			return err
 		})
@@ -297,18 +297,18 @@ func refusedByState(err error) bool {
 // operateEach runs an operation on many executions, up to [MaxBatch] in a transaction. write changes those that judge accepts,
 // in lock order.
 func operateEach[R any](
-	ctx context.Context, e *Engine, ids []id.ExecutionID, o operation[R], write func(context.Context, *core.Txn, []*heldExecution) error,
+	ctx context.Context, e *Engine, ids []id.ExecutionID, o core.Operation[R], write func(context.Context, *core.Txn, []*core.HeldExecution) error,
 ) ([]error, error) {
-	t := o.transition(e, ids)
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldExecution, _ []Outcome[R]) error {
+	t := o.Transition(e.c, ids)
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, _ []fferr.Outcome[R]) error {
 		return write(ctx, tx, items)
 	}
 	return runEach(ctx, e, ids, t)
 }
 
 // runEach runs a transition on many executions, up to [MaxBatch] in a transaction.
-func runEach[R any](ctx context.Context, e *Engine, ids []id.ExecutionID, t transition[*heldExecution, R]) ([]error, error) {
-	outcomes := make([]Outcome[R], len(ids))
-	err := t.run(ctx, executionChunks(ids, validItems(outcomes, func(n int) error { return e.checkExecution(ids[n]) })), outcomes)
-	return errorsOf(outcomes), err
+func runEach[R any](ctx context.Context, e *Engine, ids []id.ExecutionID, t core.Transition[*core.HeldExecution, R]) ([]error, error) {
+	outcomes := make([]fferr.Outcome[R], len(ids))
+	err := t.Run(ctx, core.ExecutionChunks(ids, core.ValidItems(outcomes, func(n int) error { return e.c.CheckExecution(ids[n]) })), outcomes)
+	return core.ErrorsOf(outcomes), err
 }

@@ -38,7 +38,7 @@ type ForkSpec struct {
 func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
 	const op = "fork execution"
 	e := o.e
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return Created{}, core.Wrap(op, err)
 	}
 	if err := core.CheckText("before", spec.Before, MaxStepName); err != nil {
@@ -111,7 +111,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	return c, nil
 }
 
-// gatesOf sets the budgets, the quota policy and the limits of an execution. Its units may be more than its limit has by now:
+// core.GatesOf sets the budgets, the quota policy and the limits of an execution. Its units may be more than its limit has by now:
 // then it takes all of them.
 func (s *ExecutionSpec) gatesOf(row *db.GetOriginRow) error {
 	s.Budgets, s.QuotaPolicy = budgetsOf(row.FfxBudgetIDs), quotaOf(row.FfxQuotaPolicyID)

@@ -63,10 +63,10 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 		return Revoked{}, core.Wrap(op, err)
 	}
 	e := o.e
-	return operate(ctx, e, spec.ID, operation[Revoked]{
-		op: op,
-		judge: func(x *heldExecution) (Revoked, bool, error) {
-			if !x.active() || !x.leased() {
+	return core.Operate(ctx, e.c, spec.ID, core.Operation[Revoked]{
+		Op: op,
+		Judge: func(x *core.HeldExecution) (Revoked, bool, error) {
+			if !x.Active() || !x.Leased() {
 				return Revoked{NotRevoked: NoActiveLease}, false, nil
 			}
 			if spec.Instance != "" && string(spec.Instance) != x.WorkerInstanceID {
@@ -76,15 +76,15 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 			if err != nil {
 				stored = id.LeaseID{} // another program stored none
 			}
-			if !spec.Lease.Matches(x.lease(), stored) {
+			if !spec.Lease.Matches(x.Lease(), stored) {
 				return Revoked{NotRevoked: AnotherLease}, false, nil
 			}
 			return Revoked{}, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (Revoked, error) {
-			revoked := Revoked{Lease: x.lease(), Instance: id.WorkerInstanceID(x.WorkerInstanceID), Epoch: x.raisedEpoch()}
+		Write: func(tx *core.Txn, x *core.HeldExecution) (Revoked, error) {
+			revoked := Revoked{Lease: x.Lease(), Instance: id.WorkerInstanceID(x.WorkerInstanceID), Epoch: x.RaisedEpoch()}
 			lane, err := e.c.Q.RevokeLease(ctx, tx, db.RevokeLeaseParams{
-				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), AttemptIndex: x.CurrentIndex, RaisedEpoch: revoked.Epoch,
+				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), AttemptIndex: x.CurrentIndex, RaisedEpoch: revoked.Epoch,
 				Reason: spec.Reason, LeaseID: x.LeaseID, WorkerInstanceID: x.WorkerInstanceID, NowMs: x.NowMs,
 			})
 			tx.Due.Leases()
@@ -95,14 +95,9 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 	})
 }
 
-// lease returns the lease of the current attempt by its storage key.
-func (x *heldExecution) lease() wire.LeaseTriple {
-	return wire.LeaseTriple{Execution: x.id.UUID(), AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch}
-}
-
 // ExpiredLease is a lease that has expired but was not yet taken away.
 type ExpiredLease struct {
-	Fence
+	id.Fence
 	Label     id.LeaseID // as listed by other programs; not unique, and no fence
 	Instance  id.WorkerInstanceID
 	ExpiresAt time.Time
@@ -131,7 +126,7 @@ func (o Operator) ListExpiredLeases(
 
 // ExpiredLeases iterates over the leases that [Operator.ListExpiredLeases] lists, a page at a time.
 func (o Operator) ExpiredLeases(ctx context.Context, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
-	return pages(func(after string) (Page[ExpiredLease], error) {
+	return core.Pages(func(after string) (Page[ExpiredLease], error) {
 		return o.ListExpiredLeases(ctx, filter, after, MaxPage)
 	})
 }
@@ -154,7 +149,7 @@ func (o Operator) listExpiredLeases(
 		}
 		params.Namespace = new(string(filter.Namespace))
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := "expired leases of " + string(filter.Namespace)
@@ -179,15 +174,15 @@ func (o Operator) listExpiredLeases(
 	for i, row := range rows {
 		lease := wire.LeaseTriple{Execution: row.ExecutionID, AttemptIndex: row.AttemptIndex, LeaseEpoch: row.LeaseEpoch}
 		leases[i] = ExpiredLease{
-			Fence: Fence{
+			Fence: id.Fence{
 				Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
 				Attempt:   int(row.AttemptIndex), Epoch: row.LeaseEpoch,
 			},
 			Label: lease.Synthetic(), Instance: id.WorkerInstanceID(row.WorkerInstanceID), ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
 		}
 	}
-	return pageOf(leases, limit, func(l *ExpiredLease) string {
+	return Page[ExpiredLease](core.PageOf(leases, limit, func(l *ExpiredLease) string {
 		x := l.Execution.UUID()
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint64(nil, uint64(l.ExpiresAt.UnixMilli())), x[:]...))
-	}), nil
+	})), nil
 }

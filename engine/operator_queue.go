@@ -19,26 +19,26 @@ import (
 func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
 	next := clampPriority(priority)
 	change := whileClaimable("change priority")
-	change.write = func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
-		return none, o.e.prioritize(ctx, tx, []*heldExecution{x}, next)
+	change.Write = func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
+		return none, o.e.prioritize(ctx, tx, []*core.HeldExecution{x}, next)
 	}
-	_, err := operate(ctx, o.e, x, change)
+	_, err := core.Operate(ctx, o.e.c, x, change)
 	return err
 }
 
 // whileClaimable is an operation, without its write, that refuses executions that are not claimable.
-func whileClaimable(op string) operation[struct{}] {
-	return operation[struct{}]{op: op, judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
-		if !x.runnable() || x.EligibilityState != "eligible_now" {
-			return none, false, x.not(fferr.ErrNotEligible)
+func whileClaimable(op string) core.Operation[struct{}] {
+	return core.Operation[struct{}]{Op: op, Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
+		if !x.Runnable() || x.EligibilityState != "eligible_now" {
+			return none, false, x.Not(fferr.ErrNotEligible)
 		}
 		return none, true, nil
 	}}
 }
 
 // prioritize writes the priority of locked executions, with its events.
-func (e *Engine) prioritize(ctx context.Context, tx *core.Txn, items []*heldExecution, priority int32) error {
-	arrays := heldArrays(items)
+func (e *Engine) prioritize(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, priority int32) error {
+	arrays := core.HeldArrays(items)
 	params := db.ChangePrioritiesParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NewPriority: priority, NowMs: items[0].NowMs,
 	}
@@ -67,21 +67,21 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 	if err != nil {
 		return core.Wrap(op, err)
 	}
-	_, err = operate(ctx, e, x, operation[struct{}]{
-		op: op,
-		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+	_, err = core.Operate(ctx, e.c, x, core.Operation[struct{}]{
+		Op: op,
+		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 			ready := x.EligibilityState == "eligible_now"
-			if x.LifecyclePhase != "runnable" || !x.free() || !ready && x.EligibilityState != "not_eligible_until_time" {
-				return none, false, x.not(fferr.ErrNotEligible)
+			if x.LifecyclePhase != "runnable" || !x.Free() || !ready && x.EligibilityState != "not_eligible_until_time" {
+				return none, false, x.Not(fferr.ErrNotEligible)
 			}
 			return none, !ready || untilMs > x.NowMs, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
+		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
 			if untilMs > x.NowMs {
 				return none, e.postpone(ctx, tx, x, untilMs)
 			}
 			promoted, err := e.c.Q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
-				PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), NowMs: x.NowMs,
+				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 			})
 			switch {
 			case err != nil:
@@ -98,9 +98,9 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 }
 
 // postpone delays a waiting execution and revokes its admission.
-func (e *Engine) postpone(ctx context.Context, tx *core.Txn, x *heldExecution, untilMs int64) error {
+func (e *Engine) postpone(ctx context.Context, tx *core.Txn, x *core.HeldExecution, untilMs int64) error {
 	if err := e.c.Q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,
 	}); err != nil {
 		return err
 	}

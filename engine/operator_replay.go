@@ -64,7 +64,7 @@ func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options
 	if err != nil {
 		return Replayed{}, core.Wrap(op, err)
 	}
-	return operate(ctx, o.e, x, o.e.replaying(ctx, op, given))
+	return core.Operate(ctx, o.e.c, x, o.e.replaying(ctx, op, given))
 }
 
 func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
@@ -78,29 +78,29 @@ func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
 }
 
 // replaying is the replay of one execution.
-func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) operation[Replayed] {
-	return operation[Replayed]{
-		op:        op,
-		needsFlow: func(*heldExecution) bool { return true },
-		lockKeys: func(ctx context.Context, conn db.DBTX, items []*heldExecution) error {
-			arrays := heldArrays(items)
+func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) core.Operation[Replayed] {
+	return core.Operation[Replayed]{
+		Op:        op,
+		NeedsFlow: func(*core.HeldExecution) bool { return true },
+		LockKeys: func(ctx context.Context, conn db.DBTX, items []*core.HeldExecution) error {
+			arrays := core.HeldArrays(items)
 			return e.c.Q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
 				PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 			})
 		},
-		judge: func(x *heldExecution) (Replayed, bool, error) {
-			if !x.terminal() {
-				return Replayed{}, false, x.not(fferr.ErrNotEnded)
+		Judge: func(x *core.HeldExecution) (Replayed, bool, error) {
+			if !x.Terminal() {
+				return Replayed{}, false, x.Not(fferr.ErrNotEnded)
 			}
-			if x.outcome() == state.OutcomeSuccess && !given.completed {
-				return Replayed{}, false, x.not(fferr.ErrCompleted)
+			if x.Outcome() == state.OutcomeSuccess && !given.completed {
+				return Replayed{}, false, x.Not(fferr.ErrCompleted)
 			}
-			if n, most := x.replays(), maxReplays(x.Policy); n >= most {
-				return Replayed{}, false, fmt.Errorf("execution %s: %w: %d of %d", x.id, fferr.ErrMaxReplays, n, most)
+			if n, most := x.Replays(), maxReplays(x.Policy); n >= most {
+				return Replayed{}, false, fmt.Errorf("execution %s: %w: %d of %d", x.ID, fferr.ErrMaxReplays, n, most)
 			}
 			return Replayed{}, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (Replayed, error) {
+		Write: func(tx *core.Txn, x *core.HeldExecution) (Replayed, error) {
 			if err := e.replaySteps(ctx, tx, x, given); err != nil {
 				return Replayed{}, err
 			}
@@ -110,15 +110,15 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 }
 
 // replay resets an ended execution under the lock of its flow.
-func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *heldExecution) (replayed Replayed, err error) {
-	replayed.Replays = x.replays() + 1
+func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *core.HeldExecution) (replayed Replayed, err error) {
+	replayed.Replays = x.Replays() + 1
 	details := replayDetails{Branch: "normal"}
 	waits := false
 	if x.FlowID != nil {
 		if err := e.replayIn(ctx, tx, x, *x.FlowID); err != nil {
 			return replayed, err
 		}
-		if skipped := x.outcome() == state.OutcomeSkipped; skipped || x.StartedAtMs == nil && !x.started() {
+		if skipped := x.Outcome() == state.OutcomeSkipped; skipped || x.StartedAtMs == nil && !x.Started() {
 			var reset int
 			if waits, reset, err = e.reopenInbound(ctx, tx, x, skipped); err != nil {
 				return replayed, err
@@ -133,11 +133,11 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *heldExecution) (re
 		return replayed, err
 	}
 	if err := e.c.Q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
-		PartitionKeys: []int16{x.id.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(x.id.UUID())},
+		PartitionKeys: []int16{x.ID.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(x.ID.UUID())},
 	}); err != nil {
 		return replayed, err
 	}
-	if err := e.c.Q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()}); err != nil {
+	if err := e.c.Q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()}); err != nil {
 		return replayed, err
 	}
 	if err := e.retakeUnique(ctx, tx, x); err != nil {
@@ -145,17 +145,17 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *heldExecution) (re
 	}
 	if x.FfxSequence.Valid {
 		turn, err := e.c.Q.SeatAgain(ctx, tx, db.SeatAgainParams{
-			SequenceID: x.FfxSequence, PartitionKey: x.id.Partition(), ExecutionID: core.PgUUID(x.id.UUID()), NowMs: x.NowMs,
+			SequenceID: x.FfxSequence, PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), NowMs: x.NowMs,
 		})
 		if err != nil {
 			return replayed, err
 		}
 		waits = !turn
 	}
-	pointer, beginsAgain := x.replayedAttempt()
+	pointer, beginsAgain := x.ReplayedAttempt()
 	row, err := e.c.Q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
-		PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Waits: waits, AttemptIndex: pointer, BeginsAgain: beginsAgain,
-		RaisedEpoch: x.raisedEpoch(), ReplayCount: int64(replayed.Replays), Details: string(text), NowMs: x.NowMs,
+		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Waits: waits, AttemptIndex: pointer, BeginsAgain: beginsAgain,
+		RaisedEpoch: x.RaisedEpoch(), ReplayCount: int64(replayed.Replays), Details: string(text), NowMs: x.NowMs,
 	})
 	if err != nil {
 		return replayed, err
@@ -172,14 +172,14 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *heldExecution) (re
 
 // replaySteps deletes the steps that a replay does not keep. If it keeps all, it goes on with the calls that the execution
 // failed with, so it waits for their executions again.
-func (e *Engine) replaySteps(ctx context.Context, tx *core.Txn, x *heldExecution, given replayOptions) error {
+func (e *Engine) replaySteps(ctx context.Context, tx *core.Txn, x *core.HeldExecution, given replayOptions) error {
 	if given.dropSteps {
-		return e.dropSteps(ctx, tx, x.id, given.fromStep)
+		return e.dropSteps(ctx, tx, x.ID, given.fromStep)
 	}
-	if x.outcome() == state.OutcomeSuccess {
+	if x.Outcome() == state.OutcomeSuccess {
 		return nil
 	}
-	_, err := e.c.Q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+	_, err := e.c.Q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()})
 	return err
 }
 
@@ -196,23 +196,6 @@ func (e *Engine) dropSteps(ctx context.Context, tx *core.Txn, x id.ExecutionID, 
 type replayDetails struct {
 	Branch      string `json:"branch"`
 	GroupsReset *int   `json:"groups_reset,omitempty"`
-}
-
-// replayedAttempt returns the index of the attempt that the claim after a replay uses, and whether an existing attempt
-// restarts. This is the current one, unless another was scheduled after it and never claimed.
-func (x *heldExecution) replayedAttempt() (index int32, beginsAgain bool) {
-	switch {
-	case !x.started():
-		return x.Pointer, false
-	case x.CurrentIndex < x.Pointer && x.finished() && (x.CurrentOutcome == "retry" || x.CurrentOutcome == "interrupted"):
-		return x.Pointer, false
-	}
-	return x.CurrentIndex, true
-}
-
-// replays returns how often the execution was replayed; an unreadable number counts as 0.
-func (x *heldExecution) replays() int {
-	return int(max(core.Number(json.RawMessage(x.RawReplayCount)), 0))
 }
 
 // maxReplays returns the largest number of replays that the policy allows. Other programs store some of these policies.
@@ -232,14 +215,14 @@ func maxReplays(policyDocument []byte) int {
 // It waits for creators of the key.
 //
 // Errors: [*fferr.KeyConflictError] if another execution has it.
-func (e *Engine) retakeUnique(ctx context.Context, tx *core.Txn, x *heldExecution) error {
+func (e *Engine) retakeUnique(ctx context.Context, tx *core.Txn, x *core.HeldExecution) error {
 	lasts := UniqueWhile(x.UniqueLasts)
 	if !x.FfxUniqueKey.Valid || lasts == WhileWaiting {
 		return nil
 	}
 	key := uniqueKey(x.FfxUniqueKey.Bytes)
 	keys := []uniqueKey{key}
-	itself := func(uniqueKey) (id.ExecutionID, UniqueWhile) { return x.id, lasts }
+	itself := func(uniqueKey) (id.ExecutionID, UniqueWhile) { return x.ID, lasts }
 	for {
 		got, err := e.insertUnique(ctx, tx, keys, itself)
 		if err != nil || got[key] {
@@ -253,7 +236,7 @@ func (e *Engine) retakeUnique(ctx context.Context, tx *core.Txn, x *heldExecutio
 		switch {
 		case !has:
 			continue // deleted meanwhile
-		case holder.inForce && holder.execution != x.id:
+		case holder.inForce && holder.execution != x.ID:
 			return &fferr.KeyConflictError{Existing: holder.execution, Differs: "has the unique key"}
 		}
 		if got, err = e.takeOverUnique(ctx, tx, keys, holders, itself); err != nil || got[key] {

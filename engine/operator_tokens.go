@@ -18,7 +18,7 @@ import (
 func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	const op = "read waitpoint token"
 	e := o.e
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return "", core.Wrap(op, err)
 	}
 	token, err := e.c.Q.GetWaitpointToken(ctx, e.c.Reader(), db.GetWaitpointTokenParams{
@@ -40,17 +40,17 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 // nothing. Safe to repeat.
 func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	e := o.e
-	return operate(ctx, e, x, operation[wire.WaitpointToken]{
-		op: "reissue token",
-		judge: func(x *heldExecution) (none wire.WaitpointToken, acts bool, err error) {
-			if x.terminal() {
-				return none, false, x.ended()
+	return core.Operate(ctx, e.c, x, core.Operation[wire.WaitpointToken]{
+		Op: "reissue token",
+		Judge: func(x *core.HeldExecution) (none wire.WaitpointToken, acts bool, err error) {
+			if x.Terminal() {
+				return none, false, x.Ended()
 			}
 			return none, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (wire.WaitpointToken, error) {
+		Write: func(tx *core.Txn, x *core.HeldExecution) (wire.WaitpointToken, error) {
 			token, err := e.c.Q.ReissueToken(ctx, tx, db.ReissueTokenParams{
-				PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(), NowMs: x.NowMs,
+				PartitionKey: x.ID.Partition(), WaitpointID: waitpoint, ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 			})
 			if !core.IsNoRow(err) {
 				return wire.WaitpointToken(token), err

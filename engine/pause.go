@@ -195,12 +195,12 @@ func (o Operator) ListPausedLanes(ctx context.Context, after string, limit int) 
 			return Page[PausedLane]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
-	return pageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) }), nil
+	return Page[PausedLane](core.PageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) })), nil
 }
 
 // PausedLanes iterates over the lanes that [Operator.ListPausedLanes] lists, a page at a time.
 func (o Operator) PausedLanes(ctx context.Context) iter.Seq2[PausedLane, error] {
-	return pages(func(after string) (Page[PausedLane], error) { return o.ListPausedLanes(ctx, after, MaxPage) })
+	return core.Pages(func(after string) (Page[PausedLane], error) { return o.ListPausedLanes(ctx, after, MaxPage) })
 }
 
 // ListDrainedWorkers returns a page of the drained worker instances, in byte order, whether or not they still run.
@@ -222,18 +222,18 @@ func (o Operator) ListDrainedWorkers(ctx context.Context, after string, limit in
 			return Page[DrainedWorker]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
 		}
 	}
-	return pageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) }), nil
+	return Page[DrainedWorker](core.PageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) })), nil
 }
 
 // DrainedWorkers iterates over the instances that [Operator.ListDrainedWorkers] lists, a page at a time.
 func (o Operator) DrainedWorkers(ctx context.Context) iter.Seq2[DrainedWorker, error] {
-	return pages(func(after string) (Page[DrainedWorker], error) { return o.ListDrainedWorkers(ctx, after, MaxPage) })
+	return core.Pages(func(after string) (Page[DrainedWorker], error) { return o.ListDrainedWorkers(ctx, after, MaxPage) })
 }
 
 func (o Operator) listPauses(
 	ctx context.Context, list string, subject state.Halt, after string, limit int,
 ) ([]db.ListPausesRow, int, error) {
-	limit, err := pageSize(limit)
+	limit, err := core.PageSize(limit)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -26,7 +26,7 @@ import (
 // [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. Those of [Engine.ReportUsage]. Transaction: a constant number of
 // statements for each budget; locks the attempt against its end, but not against renewals, then the budgets, the key and the
 // usage. Safe to repeat with a Key, otherwise it reserves again.
-func (e *Engine) Reserve(ctx context.Context, f Fence, spec ReserveSpec) (ReservationResult, error) {
+func (e *Engine) Reserve(ctx context.Context, f id.Fence, spec ReserveSpec) (ReservationResult, error) {
 	return e.holdUsage(ctx, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
@@ -36,12 +36,12 @@ func (e *Engine) Reserve(ctx context.Context, f Fence, spec ReserveSpec) (Reserv
 // count even if the lease is lost is reported by [Engine.ReportUsage].
 //
 // Errors and transaction: those of [Engine.Reserve]. Safe to repeat with a Key, otherwise it counts again.
-func (e *Engine) Settle(ctx context.Context, f Fence, spec SettleSpec) (ReservationResult, error) {
+func (e *Engine) Settle(ctx context.Context, f id.Fence, spec SettleSpec) (ReservationResult, error) {
 	return e.holdUsage(ctx, "settle", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
-func (e *Engine) holdUsage(ctx context.Context, op string, f Fence, check func() (*usageItem, error)) (ReservationResult, error) {
-	if err := e.checkLease(Lease{Fence: f}); err != nil {
+func (e *Engine) holdUsage(ctx context.Context, op string, f id.Fence, check func() (*usageItem, error)) (ReservationResult, error) {
+	if err := e.c.CheckLease(f); err != nil {
 		return ReservationResult{}, core.Wrap(op, err)
 	}
 	item, err := check()
@@ -58,7 +58,7 @@ func (e *Engine) holdUsage(ctx context.Context, op string, f Fence, check func()
 }
 
 // item checks the input of a reservation.
-func (s *ReserveSpec) item(f Fence) (*usageItem, error) {
+func (s *ReserveSpec) item(f id.Fence) (*usageItem, error) {
 	amounts, err := sortedAmounts(s.Amounts)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *ReserveSpec) item(f Fence) (*usageItem, error) {
 }
 
 // item checks the input of a settlement.
-func (s *SettleSpec) item(f Fence) (*usageItem, error) {
+func (s *SettleSpec) item(f id.Fence) (*usageItem, error) {
 	used, err := sortedAmounts(s.Used)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (i *usageItem) reservationResult() ReservationResult {
 }
 
 // leaseText identifies a lease in stored outcomes.
-func leaseText(f Fence) string {
+func leaseText(f id.Fence) string {
 	return fmt.Sprintf("%s/%d/%d", id.ExecutionUUID(f.Execution.UUID()), f.Attempt, f.Epoch)
 }
 
@@ -183,7 +183,7 @@ func (i *usageItem) covered(held map[string]int64) map[string]int64 {
 }
 
 // free takes amounts off the reservations of a lease.
-func (b *countedBudget) free(f Fence, amounts map[string]int64) {
+func (b *countedBudget) free(f id.Fence, amounts map[string]int64) {
 	for dimension, n := range amounts {
 		b.held[f][dimension] -= n
 	}
@@ -205,8 +205,8 @@ func (c *usageCount) left(item *usageItem) map[string]int64 {
 }
 
 // cloneHeld copies reservations by lease and dimension.
-func cloneHeld(of map[Fence]map[string]int64) map[Fence]map[string]int64 {
-	clone := make(map[Fence]map[string]int64, len(of))
+func cloneHeld(of map[id.Fence]map[string]int64) map[id.Fence]map[string]int64 {
+	clone := make(map[id.Fence]map[string]int64, len(of))
 	for f, held := range of {
 		clone[f] = maps.Clone(held)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -13,18 +14,18 @@ import (
 // lockLeases locks the attempts of the leases that reserve or settle, and reads the facts that their fences are judged by.
 // See docs/internals/decisions.md#reservations.
 func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
-	c.facts, c.locked = make(map[Fence]*leaseFacts), make(map[Fence]bool)
+	c.facts, c.locked = make(map[id.Fence]*core.LeaseFacts), make(map[id.Fence]bool)
 	if len(c.fences) == 0 {
 		return nil
 	}
-	arrays := newLeaseArrays(len(c.fences))
+	arrays := core.NewLeaseArrays(len(c.fences))
 	for _, f := range c.fences {
-		arrays.add(f)
+		arrays.Add(f)
 	}
 	ords := arrays.Ords()
 	return []core.Step{func(conn db.DBTX) error {
 		params := db.LockReserversParams{
-			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts, Ords: ords,
+			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.Attempts, Ords: ords,
 		}
 		lock := c.c.Q.LockReservers
 		if !c.waits {
@@ -38,7 +39,7 @@ func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 		}
 		return err
 	}, func(conn db.DBTX) error {
-		facts, err := c.readLeases(ctx, conn, arrays)
+		facts, err := c.c.ReadLeases(ctx, conn, arrays)
 		for ord, f := range facts {
 			c.facts[c.fences[ord]] = f
 		}
@@ -48,7 +49,7 @@ func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 
 // readReserved reads the reservations on a locked budget, of all leases and of those of the items.
 func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.Step {
-	b.reserved, b.stored, b.due = make(map[string]int64), make(map[Fence]map[string]int64), false
+	b.reserved, b.stored, b.due = make(map[string]int64), make(map[id.Fence]map[string]int64), false
 	var steps []core.Step
 	if len(c.dimensions) > 0 {
 		steps = append(steps, func(conn db.DBTX) error {
@@ -63,12 +64,12 @@ func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.
 	if len(c.fences) == 0 {
 		return steps
 	}
-	arrays := newLeaseArrays(len(c.fences))
+	arrays := core.NewLeaseArrays(len(c.fences))
 	for _, f := range c.fences {
-		arrays.add(f)
+		arrays.Add(f)
 	}
 	params := db.ReadReservationsOfParams{
-		ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.attempts, LeaseEpochs: arrays.epochs, Ords: arrays.Ords(),
+		ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.Attempts, LeaseEpochs: arrays.Epochs, Ords: arrays.Ords(),
 		PartitionKey: b.partition, BudgetID: b.id,
 	}
 	return append(steps, func(conn db.DBTX) error {

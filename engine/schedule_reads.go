@@ -138,11 +138,11 @@ func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, afte
 
 // Schedules iterates over the schedules that [Operator.ListSchedules] lists, a page at a time.
 func (o Operator) Schedules(ctx context.Context, filter ScheduleFilter) iter.Seq2[Schedule, error] {
-	return pages(func(after string) (Page[Schedule], error) { return o.ListSchedules(ctx, filter, after, MaxPage) })
+	return core.Pages(func(after string) (Page[Schedule], error) { return o.ListSchedules(ctx, filter, after, MaxPage) })
 }
 
 func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after string, limit int) (page Page[Schedule], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	if err := cmp.Or(core.CheckText("set", f.Set, MaxScheduleName), core.CheckText("kind", f.Kind, core.MaxKind)); err != nil {
@@ -160,7 +160,7 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.FfxSchedule) string {
+	found := core.PageOf(rows, limit, func(row *db.FfxSchedule) string {
 		return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
 	})
 	page.Next = found.Next

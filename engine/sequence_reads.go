@@ -83,11 +83,11 @@ func (o Operator) ListSequences(ctx context.Context, filter SequenceFilter, afte
 
 // Sequences iterates over the sequences that [Operator.ListSequences] lists, a page at a time.
 func (o Operator) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
-	return pages(func(after string) (Page[SequenceState], error) { return o.ListSequences(ctx, filter, after, MaxPage) })
+	return core.Pages(func(after string) (Page[SequenceState], error) { return o.ListSequences(ctx, filter, after, MaxPage) })
 }
 
 func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after string, limit int) (page Page[SequenceState], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := fmt.Sprintf("sequences %q %v", f.Namespace, f.Stopped)
@@ -107,7 +107,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.ListSequencesRow) string { return core.CursorOf(list, row.SequenceID.Bytes[:]) })
+	found := core.PageOf(rows, limit, func(row *db.ListSequencesRow) string { return core.CursorOf(list, row.SequenceID.Bytes[:]) })
 	page.Next = found.Next
 	for i := range found.Items {
 		s := sequenceFrom(&found.Items[i])
@@ -131,7 +131,7 @@ func (o Operator) ListSequenceMembers(ctx context.Context, name SequenceName, af
 
 // SequenceMembers iterates over the executions that [Operator.ListSequenceMembers] lists, a page at a time.
 func (o Operator) SequenceMembers(ctx context.Context, name SequenceName) iter.Seq2[SequenceMember, error] {
-	return pages(func(after string) (Page[SequenceMember], error) {
+	return core.Pages(func(after string) (Page[SequenceMember], error) {
 		return o.ListSequenceMembers(ctx, name, after, MaxPage)
 	})
 }
@@ -141,7 +141,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 	if err != nil {
 		return page, err
 	}
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	list := fmt.Sprintf("sequence members %x", s)
@@ -160,7 +160,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.ListSequenceMembersRow) string {
+	found := core.PageOf(rows, limit, func(row *db.ListSequenceMembersRow) string {
 		return core.CursorOf(list, binary.BigEndian.AppendUint64(nil, uint64(row.Place)))
 	})
 	page.Next = found.Next

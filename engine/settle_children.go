@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -44,43 +45,43 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 //
 // It never waits for locks. If another transaction holds an execution, its attempt or group, its flow or a dependent,
 // the outcome is [fferr.ErrBusy]; repeat that item.
-func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]Outcome[Waiting], error) {
+func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {
 	return e.impatient().waitForChildren(ctx, leases)
 }
 
-func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]Outcome[Waiting], error) {
-	lease := func(n int) *Lease { return &leases[n] }
-	t := settlement(e, "wait for children", lease,
-		func(x *heldLease) bool {
-			return x.facts.AttemptOutcome == "waiting_children" && x.facts.LifecyclePhase != "active"
+func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {
+	lease := func(n int) id.Fence { return leases[n].Fence }
+	t := core.Settlement(e.c, "wait for children", lease,
+		func(x *core.HeldLease) bool {
+			return x.Facts.AttemptOutcome == "waiting_children" && x.Facts.LifecyclePhase != "active"
 		},
-		func(x *heldLease) Waiting {
-			if x.facts.PublicState == "waiting_children" {
+		func(x *core.HeldLease) Waiting {
+			if x.Facts.PublicState == "waiting_children" {
 				return WaitingParked
 			}
 			return WaitingReady
 		},
 	)
 	skips := make(map[int]bool) // items whose groups have become impossible
-	t.needs = func(x *heldLease) flowLock {
-		if skips[x.n] {
-			return exclusiveFlow
+	t.Needs = func(x *core.HeldLease) core.FlowLock {
+		if skips[x.N] {
+			return core.ExclusiveFlow
 		}
-		return sharedFlow
+		return core.SharedFlow
 	}
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Waiting]) error {
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, outcomes []fferr.Outcome[Waiting]) error {
 		return e.park(ctx, tx, items, skips, outcomes)
 	}
-	outcomes := make([]Outcome[Waiting], len(leases))
-	valid := validItems(outcomes, func(n int) error { return e.checkLease(leases[n]) })
-	flows := e.leases.flowsOf(len(leases), lease)
-	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(int) int { return 0 })
-	return outcomes, settle(ctx, t, lease, chunks, outcomes)
+	outcomes := make([]fferr.Outcome[Waiting], len(leases))
+	valid := core.ValidItems(outcomes, func(n int) error { return e.c.CheckLease(leases[n].Fence) })
+	flows := e.c.Leases.FlowsOf(len(leases), lease)
+	chunks := core.LeaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(int) int { return 0 })
+	return outcomes, core.Settle(ctx, t, lease, chunks, outcomes)
 }
 
 // park releases attempts until their upstreams have ended. It skips executions that can no longer run, once skips has
 // them: their flows must be held exclusively.
-func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*heldLease, skips map[int]bool, outcomes []Outcome[Waiting]) error {
+func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*core.HeldLease, skips map[int]bool, outcomes []fferr.Outcome[Waiting]) error {
 	waiting, err := e.decideGroupsOf(ctx, tx, items)
 	if err != nil {
 		return err
@@ -93,22 +94,22 @@ func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*heldLease, ski
 			if len(items) == 1 {
 				return x.unreadable
 			}
-			outcomes[x.n].Err = x.unreadable
+			outcomes[x.N].Err = x.unreadable
 			continue
 		}
 		waitsFor := waitsForChildren
 		switch x.decision {
 		case document.Undecided:
-			outcomes[x.n].Value = WaitingParked
+			outcomes[x.N].Value = WaitingParked
 		case document.Satisfied:
-			waitsFor, outcomes[x.n].Value = waitsForWorker, WaitingReady
+			waitsFor, outcomes[x.N].Value = waitsForWorker, WaitingReady
 		default:
-			outcomes[x.n].Value = WaitingSkipped
-			impossible.AddGroup(*x.row.FlowID, x.id)
-			unlocked = unlocked || !skips[x.n]
-			skips[x.n] = true
+			outcomes[x.N].Value = WaitingSkipped
+			impossible.AddGroup(*x.Row.FlowID, x.ID)
+			unlocked = unlocked || !skips[x.N]
+			skips[x.N] = true
 		}
-		back.add(x.heldLease, waitsFor, 0)
+		back.add(x.HeldLease, waitsFor, 0)
 	}
 	if unlocked {
 		return core.ErrFlowLock
@@ -116,7 +117,7 @@ func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*heldLease, ski
 	if len(back.params.ExecutionIDs) == 0 {
 		return nil
 	}
-	nowMs := items[0].facts.NowMs
+	nowMs := items[0].Facts.NowMs
 	if err := e.returnLeases(ctx, tx, &back, nowMs); err != nil {
 		return err
 	}
@@ -129,20 +130,20 @@ func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*heldLease, ski
 
 // waitingLease is a lease that waits for its group.
 type waitingLease struct {
-	*heldLease
+	*core.HeldLease
 	decision   document.Decision // Undecided outside a flow too
 	unreadable error             // the error of an unreadable group
 }
 
 // decideGroupsOf locks the groups of leases, and then reads their decisions.
-func (e *Engine) decideGroupsOf(ctx context.Context, tx *core.Txn, items []*heldLease) ([]waitingLease, error) {
+func (e *Engine) decideGroupsOf(ctx context.Context, tx *core.Txn, items []*core.HeldLease) ([]waitingLease, error) {
 	waiting := make([]waitingLease, len(items))
 	var members core.FlowMemberArrays
 	var inFlow []*waitingLease
 	for i, x := range items {
-		waiting[i].heldLease = x
-		if x.row.FlowID != nil {
-			members.AddMember(x.id, x.row.FlowID)
+		waiting[i].HeldLease = x
+		if x.Row.FlowID != nil {
+			members.AddMember(x.ID, x.Row.FlowID)
 			inFlow = append(inFlow, &waiting[i])
 		}
 	}

@@ -46,11 +46,11 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // outcome is [fferr.ErrBusy]; repeat that item.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	outcomes, err := e.impatient().complete(ctx, completions)
-	return errorsOf(outcomes), err
+	return core.ErrorsOf(outcomes), err
 }
 
-func (e *Engine) complete(ctx context.Context, completions []Completion) ([]Outcome[struct{}], error) {
-	outcomes := make([]Outcome[struct{}], len(completions))
+func (e *Engine) complete(ctx context.Context, completions []Completion) ([]fferr.Outcome[struct{}], error) {
+	outcomes := make([]fferr.Outcome[struct{}], len(completions))
 	chunks := e.completionChunks(completions, outcomes)
 	err := core.InChunks(len(chunks), 1, func(n, _ int) error {
 		return e.completeChunk(ctx, completions, chunks[n], outcomes)
@@ -70,11 +70,11 @@ type completionItem struct {
 }
 
 // completionChunks splits completions into transactions, each in lock order. It fills the outcomes of invalid ones.
-func (e *Engine) completionChunks(completions []Completion, outcomes []Outcome[struct{}]) [][]completionItem {
-	valid := validItems(outcomes, func(n int) error { return e.checkCompletion(completions[n]) })
+func (e *Engine) completionChunks(completions []Completion, outcomes []fferr.Outcome[struct{}]) [][]completionItem {
+	valid := core.ValidItems(outcomes, func(n int) error { return e.checkCompletion(completions[n]) })
 	lease := completionLease(completions)
-	flows := e.leases.flowsOf(len(completions), lease)
-	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int { return len(completions[n].Result) })
+	flows := e.c.Leases.FlowsOf(len(completions), lease)
+	chunks := core.LeaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int { return len(completions[n].Result) })
 	items := make([][]completionItem, len(chunks))
 	for i, chunk := range chunks {
 		items[i] = make([]completionItem, len(chunk))
@@ -89,15 +89,15 @@ func (e *Engine) checkCompletion(c Completion) error {
 	if len(c.Result) > e.cfg.MaxPayload {
 		return core.Invalid("result", fmt.Sprintf("%d bytes, limit %d", len(c.Result), e.cfg.MaxPayload))
 	}
-	return e.checkLease(c.Lease)
+	return e.c.CheckLease(c.Lease.Fence)
 }
 
-func completionLease(completions []Completion) func(int) *Lease {
-	return func(i int) *Lease { return &completions[i].Lease }
+func completionLease(completions []Completion) func(int) id.Fence {
+	return func(i int) id.Fence { return completions[i].Lease.Fence }
 }
 
 // completeChunk completes as many items as possible by one guarded statement, and the rest by locking first.
-func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []completionItem, outcomes []Outcome[struct{}]) error {
+func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []completionItem, outcomes []fferr.Outcome[struct{}]) error {
 	const op = "complete executions"
 	c := e.newCompleting(items)
 	var err error
@@ -148,18 +148,18 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 		FlowIDs: make([]pgtype.UUID, 0, len(items)),
 		Results: make([][]byte, 0, len(items)),
 	}
-	arrays := newLeaseArrays(len(items))
+	arrays := core.NewLeaseArrays(len(items))
 	for i, item := range items {
 		if i > 0 && item.Lease.Execution == items[i-1].Lease.Execution {
 			continue
 		}
 		c.first = append(c.first, item)
-		arrays.add(item.Lease.Fence)
+		arrays.Add(item.Lease.Fence)
 		c.params.Results = append(c.params.Results, item.Result)
 		c.params.FlowIDs = append(c.params.FlowIDs, core.PgFlow(item.flow))
 	}
 	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.Partitions, arrays.Executions
-	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.attempts, arrays.epochs
+	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.Attempts, arrays.Epochs
 	c.params.Ords = arrays.Ords()
 	c.flows = core.NewFlowSet(e.cfg.Partitions)
 	for _, item := range c.first {
@@ -214,13 +214,13 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 }
 
 // finish records the statement's completions after the commit, and settles the rest by locking first.
-func (c *completing) finish(ctx context.Context, op string, all []Completion, outcomes []Outcome[struct{}]) error {
+func (c *completing) finish(ctx context.Context, op string, all []Completion, outcomes []fferr.Outcome[struct{}]) error {
 	done := make(map[int]bool, len(c.rows))
 	for _, row := range c.rows {
 		done[c.first[row.Ord].n] = true
 	}
 	var rest []int
-	over := make([]Fence, 0, len(c.rows))
+	over := make([]id.Fence, 0, len(c.rows))
 	for _, item := range c.items {
 		if done[item.n] {
 			over = append(over, item.Lease.Fence)
@@ -228,9 +228,9 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 			rest = append(rest, item.n)
 		}
 	}
-	c.e.ringStreams(over)
+	c.e.c.RingStreams(over)
 	if c.e.c.Tx == nil {
-		c.e.leases.ended(over)
+		c.e.c.Leases.Ended(over)
 	}
 	if len(rest) == 0 {
 		return nil
@@ -290,27 +290,27 @@ func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completin
 
 // completeSlowly locks the rows first and checks each. It handles the items that the fast path can't, and finds the
 // reasons of refusals.
-func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, items []int, outcomes []Outcome[struct{}]) error {
+func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, items []int, outcomes []fferr.Outcome[struct{}]) error {
 	lease := completionLease(all)
-	t := settlement(e, op, lease,
-		func(x *heldLease) bool { return x.facts.AttemptOutcome == "success" },
-		func(*heldLease) (none struct{}) { return none },
+	t := core.Settlement(e.c, op, lease,
+		func(x *core.HeldLease) bool { return x.Facts.AttemptOutcome == "success" },
+		func(*core.HeldLease) (none struct{}) { return none },
 	)
-	t.needs = func(*heldLease) flowLock { return sharedFlow }
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
-		params := db.EndSucceededParams{NowMs: items[0].facts.NowMs}
+	t.Needs = func(*core.HeldLease) core.FlowLock { return core.SharedFlow }
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, _ []fferr.Outcome[struct{}]) error {
+		params := db.EndSucceededParams{NowMs: items[0].Facts.NowMs}
 		ended := make([]core.EndedExecution, len(items))
 		for i, x := range items {
-			params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
-			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.id.UUID()))
+			params.PartitionKeys = append(params.PartitionKeys, x.ID.Partition())
+			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.ID.UUID()))
 			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
-			params.Results = append(params.Results, all[x.n].Result)
-			ended[i] = core.EndedExecution{ID: x.id, Flow: x.row.FlowID, Outcome: state.CompletionSuccess}
-			if x.row.HasLimits {
+			params.Results = append(params.Results, all[x.N].Result)
+			ended[i] = core.EndedExecution{ID: x.ID, Flow: x.Row.FlowID, Outcome: state.CompletionSuccess}
+			if x.Row.HasLimits {
 				tx.Due.Gated()
 			}
-			if x.row.InSequence {
-				tx.Due.SequenceEnded(x.row.LaneID)
+			if x.Row.InSequence {
+				tx.Due.SequenceEnded(x.Row.LaneID)
 			}
 		}
 		if err := e.c.Q.EndSucceeded(ctx, tx, params); err != nil {
@@ -319,5 +319,5 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 		tx.Due.Leases()
 		return e.c.ResolveAndRecord(ctx, tx, ended, params.NowMs)
 	}
-	return settle(ctx, t, lease, [][]int{items}, outcomes)
+	return core.Settle(ctx, t, lease, [][]int{items}, outcomes)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -71,20 +72,20 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
-func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
+func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)
 }
 
-func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome[Failed], error) {
-	outcomes := make([]Outcome[Failed], len(failures))
-	valid := validItems(outcomes, func(n int) error { return e.checkFailing(failures[n]) })
-	lease := func(n int) *Lease { return &failures[n].Lease }
-	flows := e.leases.flowsOf(len(failures), lease)
-	chunks := leaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int {
+func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {
+	outcomes := make([]fferr.Outcome[Failed], len(failures))
+	valid := core.ValidItems(outcomes, func(n int) error { return e.checkFailing(failures[n]) })
+	lease := func(n int) id.Fence { return failures[n].Lease.Fence }
+	flows := e.c.Leases.FlowsOf(len(failures), lease)
+	chunks := core.LeaseChunks(valid, lease, func(n int) *id.FlowID { return flows[n] }, func(n int) int {
 		return len(failures[n].Failure.Message) + len(failures[n].Failure.Category) + len(failures[n].Failure.Detail)
 	})
 	err := core.InChunks(len(chunks), 1, func(c, _ int) error {
-		err := settle(ctx, e.failing(failures), lease, chunks[c:c+1], outcomes)
+		err := core.Settle(ctx, e.failing(failures), lease, chunks[c:c+1], outcomes)
 		if !isUntranslatable(err) {
 			return err
 		}
@@ -92,7 +93,7 @@ func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]Outcome
 		for _, n := range chunks[c] {
 			storable[n].Failure = storable[n].Failure.inASCII()
 		}
-		return settle(ctx, e.failing(storable), lease, chunks[c:c+1], outcomes)
+		return core.Settle(ctx, e.failing(storable), lease, chunks[c:c+1], outcomes)
 	}, func(c int, err error) {
 		for _, n := range chunks[c] {
 			outcomes[n].Err = err
@@ -140,7 +141,7 @@ func (e *Engine) checkFailing(f AttemptFailure) error {
 	default:
 		return core.Invalid("failure class", "is unknown")
 	}
-	return e.checkLease(f.Lease)
+	return e.c.CheckLease(f.Lease.Fence)
 }
 
 func (f Failure) class() policy.Class {
@@ -155,36 +156,36 @@ func (f Failure) category() string {
 }
 
 // failing returns the settlement for failures.
-func (e *Engine) failing(failures []AttemptFailure) transition[*heldLease, Failed] {
-	t := settlement(e, "fail executions", func(n int) *Lease { return &failures[n].Lease },
-		func(x *heldLease) bool {
-			switch x.facts.AttemptOutcome {
+func (e *Engine) failing(failures []AttemptFailure) core.Transition[*core.HeldLease, Failed] {
+	t := core.Settlement(e.c, "fail executions", func(n int) id.Fence { return failures[n].Lease.Fence },
+		func(x *core.HeldLease) bool {
+			switch x.Facts.AttemptOutcome {
 			case "retry":
 				return true
 			case "failed":
-				return core.IsTerminalPhase(x.facts.LifecyclePhase)
+				return core.IsTerminalPhase(x.Facts.LifecyclePhase)
 			case "failure": // another program's, either retried or ended
 				return true
 			}
 			return false
 		},
-		(*heldLease).failedBefore,
+		failedEarlier,
 	)
-	t.needs = func(x *heldLease) flowLock {
-		if retry, _ := retryDecision(x.row.Policy, x.row.RetryCount, x.row.RawRetryCount, failures[x.n].Failure); retry {
-			return noFlow
+	t.Needs = func(x *core.HeldLease) core.FlowLock {
+		if retry, _ := retryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, failures[x.N].Failure); retry {
+			return core.NoFlow
 		}
-		return exclusiveFlow
+		return core.ExclusiveFlow
 	}
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Failed]) error {
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, outcomes []fferr.Outcome[Failed]) error {
 		return e.writeFailures(ctx, tx, items, failures, outcomes)
 	}
 	return t
 }
 
-// failedBefore returns the answer to a failure that was already recorded.
-func (x *heldLease) failedBefore() Failed {
-	f := x.facts
+// failedEarlier returns the answer to a failure that was already recorded.
+func failedEarlier(x *core.HeldLease) Failed {
+	f := x.Facts
 	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && core.IsTerminalPhase(f.LifecyclePhase) {
 		return Failed{}
 	}
@@ -195,11 +196,11 @@ func (x *heldLease) failedBefore() Failed {
 	case f.AttemptTerminalAtMs != nil:
 		retryAt = *f.AttemptTerminalAtMs
 	}
-	return x.retryAt(retryAt)
+	return retriedAt(x, retryAt)
 }
 
-// retryAt is the answer to a failure that is retried.
-func (x *heldLease) retryAt(ms int64) Failed {
+// retriedAt is the answer to a failure that is retried.
+func retriedAt(x *core.HeldLease, ms int64) Failed {
 	return Failed{Retry: true, RetryAt: time.UnixMilli(ms), NextAttempt: x.Attempt + 1}
 }
 
@@ -238,24 +239,24 @@ func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 
 // writeFailures retries or ends the attempts of failures.
 func (e *Engine) writeFailures(
-	ctx context.Context, tx *core.Txn, items []*heldLease, failures []AttemptFailure, outcomes []Outcome[Failed],
+	ctx context.Context, tx *core.Txn, items []*core.HeldLease, failures []AttemptFailure, outcomes []fferr.Outcome[Failed],
 ) error {
-	nowMs := items[0].facts.NowMs
+	nowMs := items[0].Facts.NowMs
 	retries, ends := newRetries(nowMs, "retry", "revoked"), core.NewEnding(nowMs, state.OutcomeFailed)
 	for _, x := range items {
-		f := failures[x.n].Failure
+		f := failures[x.N].Failure
 		attempt := core.EndingAttempt{
-			Execution: x.id, Index: int32(x.Attempt), LeaseID: x.facts.LeaseID, Instance: x.facts.WorkerInstanceID,
+			Execution: x.ID, Index: int32(x.Attempt), LeaseID: x.Facts.LeaseID, Instance: x.Facts.WorkerInstanceID,
 			LeaseEvent: "revoked", Reason: f.Message, Category: f.category(), Class: f.class(), Detail: f.Detail,
 		}
-		retry, pause := retryDecision(x.row.Policy, x.row.RetryCount, x.row.RawRetryCount, f)
+		retry, pause := retryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, f)
 		if !retry {
 			ends.Add(attempt)
 			continue
 		}
 		retryAt := core.AddTTL(nowMs, pause)
 		retries.add(attempt, retryAt)
-		outcomes[x.n].Value = x.retryAt(retryAt)
+		outcomes[x.N].Value = retriedAt(x, retryAt)
 	}
 	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
 		return err

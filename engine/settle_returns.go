@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -62,17 +63,17 @@ func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, er
 }
 
 func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error, error) {
-	lease := func(n int) *Lease { return &delays[n].Lease }
-	t := settlement(e, op, lease,
-		func(x *heldLease) bool { return delays[x.n].given(x.facts) },
-		func(*heldLease) (none struct{}) { return none },
+	lease := func(n int) id.Fence { return delays[n].Lease.Fence }
+	t := core.Settlement(e.c, op, lease,
+		func(x *core.HeldLease) bool { return delays[x.N].given(x.Facts) },
+		func(*core.HeldLease) (none struct{}) { return none },
 	)
-	t.needs = func(*heldLease) flowLock { return noFlow }
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, _ []Outcome[struct{}]) error {
+	t.Needs = func(*core.HeldLease) core.FlowLock { return core.NoFlow }
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, _ []fferr.Outcome[struct{}]) error {
 		var back returning
-		nowMs := items[0].facts.NowMs
+		nowMs := items[0].Facts.NowMs
 		for _, x := range items {
-			until, waitsFor := delays[x.n].untilMs(nowMs), waitsForWorker
+			until, waitsFor := delays[x.N].untilMs(nowMs), waitsForWorker
 			if until > nowMs {
 				waitsFor = waitsForTime
 			}
@@ -80,11 +81,11 @@ func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error,
 		}
 		return e.returnLeases(ctx, tx, &back, nowMs)
 	}
-	outcomes := make([]Outcome[struct{}], len(delays))
-	valid := validItems(outcomes, func(n int) error { return cmp.Or(e.checkLease(delays[n].Lease), delays[n].check()) })
-	chunks := leaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
-	err := settle(ctx, t, lease, chunks, outcomes)
-	return errorsOf(outcomes), err
+	outcomes := make([]fferr.Outcome[struct{}], len(delays))
+	valid := core.ValidItems(outcomes, func(n int) error { return cmp.Or(e.c.CheckLease(delays[n].Lease.Fence), delays[n].check()) })
+	chunks := core.LeaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
+	err := core.Settle(ctx, t, lease, chunks, outcomes)
+	return core.ErrorsOf(outcomes), err
 }
 
 func (d *Delay) check() error {
@@ -109,7 +110,7 @@ func (d *Delay) untilMs(nowMs int64) int64 {
 
 // given reports whether this very delay was recorded before, under the lease's epoch. For a relative delay, any
 // recorded one counts, because a lease is released only once.
-func (d *Delay) given(f *leaseFacts) bool {
+func (d *Delay) given(f *core.LeaseFacts) bool {
 	return f.AttemptOutcome == "interrupted" && f.LifecyclePhase != "active" &&
 		(d.Until.IsZero() || f.FfxDelayUntilMs != nil && *f.FfxDelayUntilMs == d.Until.UnixMilli())
 }
@@ -128,14 +129,14 @@ type returning struct {
 }
 
 // add adds a lease. An untilMs of 0 means that it waited for its upstreams.
-func (r *returning) add(x *heldLease, waitsFor string, untilMs int64) {
+func (r *returning) add(x *core.HeldLease, waitsFor string, untilMs int64) {
 	p := &r.params
-	p.PartitionKeys = append(p.PartitionKeys, x.id.Partition())
-	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.id.UUID()))
+	p.PartitionKeys = append(p.PartitionKeys, x.ID.Partition())
+	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.ID.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, int32(x.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
-	r.limited = r.limited || x.row.HasLimits
+	r.limited = r.limited || x.Row.HasLimits
 }
 
 // returnLeases writes the releases.

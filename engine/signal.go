@@ -266,7 +266,7 @@ func (s *SignalSpec) dedupTTLMs() int64 { return cmp.Or(s.DedupFor, DefaultDedup
 func (e *Engine) checkReceiver(spec *SignalSpec) error {
 	switch {
 	case spec.BusinessKey.IsZero():
-		return e.checkExecution(spec.Execution)
+		return e.c.CheckExecution(spec.Execution)
 	case !spec.Execution.IsZero():
 		return core.Invalid("business key", "is given together with an execution: set one of them")
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
@@ -16,11 +17,11 @@ import (
 // long.
 // Transaction: two statements in one round trip; locks the executions, then delivers. Safe to repeat if each signal has
 // an ID or an IdempotencyKey.
-func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[Signalled], error) {
+func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Outcome[Signalled], error) {
 	const op = "signal executions"
-	outcomes := make([]Outcome[Signalled], len(specs))
+	outcomes := make([]fferr.Outcome[Signalled], len(specs))
 	documents := make([]string, len(specs))
-	valid := validItems(outcomes, func(n int) error {
+	valid := core.ValidItems(outcomes, func(n int) error {
 		if !specs[n].BusinessKey.IsZero() {
 			return core.Wrap(op, core.Invalid("business key", "has no effect in a batch: set Execution"))
 		}
@@ -44,7 +45,7 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]Outcome[
 
 // deliverEach delivers the items of one transaction.
 func (e *Engine) deliverEach(
-	ctx context.Context, op string, items []int, specs []SignalSpec, documents []string, outcomes []Outcome[Signalled],
+	ctx context.Context, op string, items []int, specs []SignalSpec, documents []string, outcomes []fferr.Outcome[Signalled],
 ) error {
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, func(a, b int) int { return specs[a].Execution.Compare(specs[b].Execution) })
@@ -73,7 +74,7 @@ func (e *Engine) deliverEach(
 					signalled, refused := signalledBy(specs[n].Execution, nil, db.DeliverSignalRow{
 						Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
 					}, due)
-					outcomes[n] = Outcome[Signalled]{Value: signalled, Err: core.Wrap(op, refused)}
+					outcomes[n] = fferr.Outcome[Signalled]{Value: signalled, Err: core.Wrap(op, refused)}
 				}
 				return err
 			},

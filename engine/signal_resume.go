@@ -22,16 +22,16 @@ func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Durati
 	if delay < 0 {
 		return core.Wrap(op, core.Invalid("delay", "is negative"))
 	}
-	_, err := operate(ctx, e, x, operation[struct{}]{
-		op: op,
-		judge: func(x *heldExecution) (none struct{}, acts bool, err error) {
+	_, err := core.Operate(ctx, e.c, x, core.Operation[struct{}]{
+		Op: op,
+		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 			if x.LifecyclePhase != "suspended" {
-				return none, false, x.not(fferr.ErrNotSuspended)
+				return none, false, x.Not(fferr.ErrNotSuspended)
 			}
 			return none, true, nil
 		},
-		write: func(tx *core.Txn, x *heldExecution) (none struct{}, err error) {
-			return none, e.resume(ctx, tx, x.id, nil, "waiting", delay.Milliseconds(), x.NowMs)
+		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
+			return none, e.resume(ctx, tx, x.ID, nil, "waiting", delay.Milliseconds(), x.NowMs)
 		},
 	})
 	return err

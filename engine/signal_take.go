@@ -24,9 +24,9 @@ func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal R
 		return signal, false, core.Wrap(op, core.Invalid("name", err.Error()))
 	}
 	// The flow: the transaction may end the lease later, and locks are taken in order.
-	taken, err := underLocks(ctx, e, op, l, sharedFlow, func(ctx context.Context, tx *core.Txn, x *heldLease) ([]ReceivedSignal, error) {
+	taken, err := core.UnderLocks(ctx, e.c, op, l.Fence, core.SharedFlow, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) ([]ReceivedSignal, error) {
 		stored, err := e.c.Q.TakeSignal(ctx, tx, db.TakeSignalParams{
-			PartitionKey: x.id.Partition(), ExecutionID: core.PgUUID(x.id.UUID()), Name: name,
+			PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), Name: name,
 		})
 		if err != nil || stored == nil {
 			return nil, err

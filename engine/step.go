@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -97,14 +98,14 @@ func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, err
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
-func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
+func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {
 	return e.impatient().recordSteps(ctx, steps)
 }
 
-func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]Outcome[Recorded], error) {
+func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {
 	const op = opRecordSteps
-	outcomes := make([]Outcome[Recorded], len(steps))
-	valid := validItems(outcomes, func(n int) error {
+	outcomes := make([]fferr.Outcome[Recorded], len(steps))
+	valid := core.ValidItems(outcomes, func(n int) error {
 		err := e.checkStep(&steps[n])
 		if err == nil && steps[n].Ends {
 			err = core.Invalid("ends", "has no effect in a batch")
@@ -153,14 +154,14 @@ func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, err
 	if err != nil {
 		return Recorded{}, core.Wrap(op, err)
 	}
-	return e.recordUnder(ctx, op, s, sharedFlow)
+	return e.recordUnder(ctx, op, s, core.SharedFlow)
 }
 
 // recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored: none if one of them
 // exists already.
 func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord, items []int) (stored []int, err error) {
 	inLockOrder := func(a, b int) int {
-		return cmp.Or(compareLeases(steps[a].Lease, steps[b].Lease), cmp.Compare(steps[a].Name, steps[b].Name))
+		return cmp.Or(steps[a].Lease.Fence.Compare(steps[b].Lease.Fence), cmp.Compare(steps[a].Name, steps[b].Name))
 	}
 	items = slices.SortedStableFunc(slices.Values(items), inLockOrder)
 	params := db.RecordStepsParams{NowMs: e.c.NowMs()}
@@ -210,34 +211,34 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 // recordHeld stores a step under the locks of its execution and attempt. It returns the result of the one that is stored
 // already, or the reason of a refusal.
 func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Recorded, error) {
-	return e.recordUnder(ctx, op, s, noFlow)
+	return e.recordUnder(ctx, op, s, core.NoFlow)
 }
 
-func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock flowLock) (Recorded, error) {
-	return underLocks(ctx, e, op, s.Lease, lock, func(ctx context.Context, tx *core.Txn, x *heldLease) (Recorded, error) {
+func (e *Engine) recordUnder(ctx context.Context, op string, s *StepRecord, lock core.FlowLock) (Recorded, error) {
+	return core.UnderLocks(ctx, e.c, op, s.Lease.Fence, lock, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Recorded, error) {
 		taken, err := takenDocument(s.Taken)
 		if err != nil {
 			return Recorded{}, err
 		}
 		added, err := e.c.Q.InsertStep(ctx, tx, db.InsertStepParams{
-			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name, Seq: int32(s.Seq),
+			PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Name: s.Name, Seq: int32(s.Seq),
 			AttemptIndex: int32(s.Lease.Attempt), Form: string(cmp.Or(s.Form, FormStep)),
 			Outcome: string(cmp.Or(s.Outcome, StepSucceeded)), Result: s.Result,
 			Taken: taken, Error: s.Error, Tries: int32(max(s.Tries, 1)),
-			StartedAtMs: x.facts.NowMs - s.Took.Milliseconds(), EndedAtMs: x.facts.NowMs,
+			StartedAtMs: x.Facts.NowMs - s.Took.Milliseconds(), EndedAtMs: x.Facts.NowMs,
 		})
 		if err != nil || added == 1 {
 			return Recorded{Result: s.Result}, err
 		}
 		result, err := e.c.Q.GetStepResult(ctx, tx, db.GetStepResultParams{
-			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), Name: s.Name,
+			PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Name: s.Name,
 		})
 		return Recorded{Result: result, Repeated: true}, err
 	})
 }
 
 func (e *Engine) checkStep(s *StepRecord) error {
-	if err := e.checkLease(s.Lease); err != nil {
+	if err := e.c.CheckLease(s.Lease.Fence); err != nil {
 		return err
 	}
 	if err := checkStepPlace(s.Name, s.Seq); err != nil {
@@ -331,7 +332,7 @@ func (e *Engine) StepResults(ctx context.Context, x id.ExecutionID) ([]Step, err
 
 func (e *Engine) listSteps(ctx context.Context, x id.ExecutionID, results bool) ([]Step, error) {
 	const op = "list steps"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	rows, err := e.c.Q.ListSteps(ctx, e.c.Reader(), db.ListStepsParams{

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -54,7 +56,7 @@ func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, 
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat that
 // item.
-func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
+func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]fferr.Outcome[Appended], error) {
 	for i := range batches {
 		if batches[i].Ends {
 			return nil, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect in a call for many"))
@@ -63,11 +65,11 @@ func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]
 	return e.impatient().appendFrames(ctx, batches)
 }
 
-func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outcome[Appended], error) {
+func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]fferr.Outcome[Appended], error) {
 	const op = opAppendFrames
-	outcomes := make([]Outcome[Appended], len(batches))
-	seen := make(map[Fence]bool, len(batches))
-	valid := validItems(outcomes, func(n int) error {
+	outcomes := make([]fferr.Outcome[Appended], len(batches))
+	seen := make(map[id.Fence]bool, len(batches))
+	valid := core.ValidItems(outcomes, func(n int) error {
 		err := e.checkBatchOfFrames(&batches[n])
 		if err == nil && seen[batches[n].Lease.Fence] {
 			err = core.Invalid("lease", "occurs twice: append its frames in one batch")
@@ -99,7 +101,7 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]Outc
 // frameChunks splits items into those whose frames fit into one statement, in lock order.
 func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
-		return compareLeases(batches[a].Lease, batches[b].Lease)
+		return batches[a].Lease.Fence.Compare(batches[b].Lease.Fence)
 	})
 	frames, bytes := 0, 0
 	for _, n := range items {
@@ -121,9 +123,9 @@ func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
 // appendDurable appends the items that have durable frames alone, and whose attempts are not locked, by one statement. It
 // notes which these were.
 func (e *Engine) appendDurable(
-	ctx context.Context, op string, batches []FrameBatch, items []int, outcomes []Outcome[Appended], appended []bool,
+	ctx context.Context, op string, batches []FrameBatch, items []int, outcomes []fferr.Outcome[Appended], appended []bool,
 ) error {
-	leases := newLeaseArrays(len(items))
+	leases := core.NewLeaseArrays(len(items))
 	var frames storedFrames
 	params := db.AppendFramesParams{NowMs: e.c.NowMs()}
 	for _, n := range items {
@@ -131,7 +133,7 @@ func (e *Engine) appendDurable(
 		if b.Ends || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
 			continue
 		}
-		leases.add(b.Lease.Fence)
+		leases.Add(b.Lease.Fence)
 		params.FirstFrames = append(params.FirstFrames, int32(len(frames.types)+1))
 		for i := range b.Frames {
 			frames.add(&b.Frames[i])
@@ -144,7 +146,7 @@ func (e *Engine) appendDurable(
 		return nil
 	}
 	params.PartitionKeys, params.ExecutionIDs = leases.Partitions, leases.Executions
-	params.AttemptIndexes, params.LeaseEpochs = leases.attempts, leases.epochs
+	params.AttemptIndexes, params.LeaseEpochs = leases.Attempts, leases.Epochs
 	params.FrameTypes, params.Payloads = frames.types, frames.payloads
 	params.Encodings, params.CorrelationIDs = frames.encodings, frames.correlations
 	var rows []db.AppendFramesRow
@@ -153,7 +155,7 @@ func (e *Engine) appendDurable(
 			rows, err = e.c.Q.AppendFrames(ctx, conn, params)
 			for _, row := range rows {
 				due.Stream(batches[row.Ord].Lease.stream())
-				e.written.note(&batches[row.Ord].Lease)
+				e.c.Written.Note(batches[row.Ord].Lease.Fence, batches[row.Ord].Lease.TTL)
 			}
 			return err
 		}}
@@ -186,13 +188,13 @@ func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 
 // appendHeld appends frames under the locks of their execution and attempt, or returns the reason of a refusal.
 func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appended, error) {
-	lock := noFlow
+	lock := core.NoFlow
 	if b.Ends {
-		lock = sharedFlow
+		lock = core.SharedFlow
 	}
-	return underLocks(ctx, e, op, b.Lease, lock, func(ctx context.Context, tx *core.Txn, x *heldLease) (Appended, error) {
+	return core.UnderLocks(ctx, e.c, op, b.Lease.Fence, lock, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Appended, error) {
 		tx.Due.Stream(b.Lease.stream())
-		e.written.note(&b.Lease)
+		e.c.Written.Note(b.Lease.Fence, b.Lease.TTL)
 		return e.appendUnder(ctx, tx, b)
 	})
 }

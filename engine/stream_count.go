@@ -18,7 +18,7 @@ func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, erro
 		return nil, core.Wrap(op, err)
 	}
 	for _, l := range leases {
-		if err := e.checkLease(l); err != nil {
+		if err := e.c.CheckLease(l.Fence); err != nil {
 			return nil, core.Wrap(op, err)
 		}
 	}
@@ -31,14 +31,14 @@ func (e *Engine) CountFrames(ctx context.Context, leases []Lease) ([]int64, erro
 }
 
 func (e *Engine) countFrames(ctx context.Context, conn db.DBTX, leases []Lease) ([]int64, error) {
-	keys := newLeaseArrays(len(leases))
+	keys := core.NewLeaseArrays(len(leases))
 	ords := make([]int32, len(leases))
 	for i, l := range leases {
-		keys.add(l.Fence)
+		keys.Add(l.Fence)
 		ords[i] = int32(i)
 	}
 	rows, err := e.c.Q.ReadStreams(ctx, conn, db.ReadStreamsParams{
-		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.attempts, Ords: ords,
+		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.Attempts, Ords: ords,
 	})
 	if err != nil {
 		return nil, err

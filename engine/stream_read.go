@@ -161,7 +161,7 @@ func orCursor(c, or wire.FrameCursor) wire.FrameCursor {
 }
 
 func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return err
 	}
 	if attempt < 0 || attempt > math.MaxInt32 {
@@ -202,16 +202,16 @@ func (a *streamAnswer) add(k core.StreamKey, row *db.ListFramesRow) {
 
 // framesOf returns the parameters that list the frames of reads.
 func framesOf(reads []streamRead) db.ListFramesParams {
-	keys := newLeaseArrays(len(reads))
+	keys := core.NewLeaseArrays(len(reads))
 	p := db.ListFramesParams{}
 	for i, r := range reads {
-		keys.add(Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
+		keys.Add(id.Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
 		p.AfterTsMs, p.AfterSeqs = append(p.AfterTsMs, r.after.TsMs), append(p.AfterSeqs, r.after.Seq)
 		p.ThroughTsMs, p.ThroughSeqs = append(p.ThroughTsMs, r.through.TsMs), append(p.ThroughSeqs, r.through.Seq)
 		p.SkipBestEffort = append(p.SkipBestEffort, r.skipBestEffort)
 		p.Sizes, p.Ords = append(p.Sizes, int32(r.size)), append(p.Ords, int32(i))
 	}
-	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.Partitions, keys.Executions, keys.attempts
+	p.PartitionKeys, p.ExecutionIDs, p.AttemptIndexes = keys.Partitions, keys.Executions, keys.Attempts
 	return p
 }
 

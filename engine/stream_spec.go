@@ -148,7 +148,7 @@ func (f *FrameSpec) isDurable() bool { return f.Mode == "" || f.Mode == FrameDur
 // checkBatchOfFrames returns an error for frames that can't be appended together.
 func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 	frames := b.Frames
-	if err := e.checkLease(b.Lease); err != nil {
+	if err := e.c.CheckLease(b.Lease.Fence); err != nil {
 		return err
 	}
 	if b.Behind != nil && *b.Behind < 0 {

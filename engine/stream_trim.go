@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -53,18 +54,18 @@ func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStream
 
 // durableTrim is the durable frames to delete: of each stream those up to a number.
 type durableTrim struct {
-	leases  leaseArrays
+	leases  core.LeaseArrays
 	numbers []int64
 	most    int
 }
 
 // add notes a stream that has got n durable frames, now durable in all, if they pass a multiple of the lag.
-func (t *durableTrim) add(maxlen int, stream Fence, durable int64, n int) {
+func (t *durableTrim) add(maxlen int, stream id.Fence, durable int64, n int) {
 	lag := int64(trimLag(maxlen))
 	if maxlen == 0 || durable <= int64(maxlen) || durable/lag == (durable-int64(n))/lag {
 		return
 	}
-	t.leases.add(stream)
+	t.leases.Add(stream)
 	t.numbers = append(t.numbers, durable-int64(maxlen))
 	// Twice as many as can be new, so that earlier frames go too, if there are any.
 	t.most = 2 * (int(lag) + MaxFrames)
@@ -74,7 +75,7 @@ func (t *durableTrim) empty() bool { return len(t.numbers) == 0 }
 
 func (t *durableTrim) params() db.TrimDurableFramesParams {
 	return db.TrimDurableFramesParams{
-		PartitionKeys: t.leases.Partitions, ExecutionIDs: t.leases.Executions, AttemptIndexes: t.leases.attempts,
+		PartitionKeys: t.leases.Partitions, ExecutionIDs: t.leases.Executions, AttemptIndexes: t.leases.Attempts,
 		Numbers: t.numbers, PageSize: int32(t.most),
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/internal/streams"
@@ -39,8 +41,8 @@ func (e *Engine) readTails(ctx context.Context, reads []streamRead) ([]tailAnswe
 	var answers []streamAnswer
 	var err error
 	if sizesOf(reads) <= maxTailFrames {
-		answers, err = readAgain(e, func() ([]streamAnswer, error) { return e.readStreams(ctx, reads) })
-	} else if answers, err = readAgain(e, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) }); err == nil {
+		answers, err = core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStreams(ctx, reads) })
+	} else if answers, err = core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) }); err == nil {
 		err = e.listAhead(ctx, reads, answers)
 	}
 	if err != nil {
@@ -62,14 +64,14 @@ func sizesOf(reads []streamRead) (sum int) {
 
 // readStates returns answers without frames.
 func (e *Engine) readStates(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
-	keys := newLeaseArrays(len(reads))
+	keys := core.NewLeaseArrays(len(reads))
 	ords := make([]int32, len(reads))
 	for i, r := range reads {
-		keys.add(Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
+		keys.Add(id.Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
 		ords[i] = int32(i)
 	}
 	states, err := e.c.Q.ReadStreams(ctx, e.c.Reader(), db.ReadStreamsParams{
-		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.attempts, Ords: ords,
+		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.Attempts, Ords: ords,
 	})
 	if err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []st
 		if len(some) == 0 {
 			return nil
 		}
-		frames, err := readAgain(e, func() ([]db.ListFramesRow, error) {
+		frames, err := core.ReadAgain(e.c, func() ([]db.ListFramesRow, error) {
 			return e.c.Q.ListFrames(ctx, e.c.Reader(), framesOf(some))
 		})
 		for i := range frames {
@@ -117,7 +119,7 @@ func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []st
 
 // pollTails reports which tails may go on.
 func (e *Engine) pollTails(ctx context.Context, reads []streamRead) ([]bool, error) {
-	answers, err := readAgain(e, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) })
+	answers, err := core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) })
 	if err != nil {
 		return nil, err
 	}

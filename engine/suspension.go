@@ -35,14 +35,14 @@ func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, erro
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
 // that item.
-func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]Outcome[Suspended], error) {
+func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {
 	return e.impatient().suspend(ctx, specs)
 }
 
-func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Suspended], error) {
+func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {
 	const op = "suspend executions"
 	specs = slices.Clone(specs)
-	outcomes := make([]Outcome[Suspended], len(specs))
+	outcomes := make([]fferr.Outcome[Suspended], len(specs))
 	var paths []string
 	for n := range specs {
 		if specs[n].ID.IsZero() {
@@ -50,8 +50,8 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 		}
 		paths = append(paths, specs[n].Condition.node.Predicates()...)
 	}
-	valid := validItems(outcomes, func(n int) error {
-		return core.Wrap(op, cmp.Or(e.checkLease(specs[n].Lease), specs[n].waitForCall(), specs[n].check()))
+	valid := core.ValidItems(outcomes, func(n int) error {
+		return core.Wrap(op, cmp.Or(e.c.CheckLease(specs[n].Lease.Fence), specs[n].waitForCall(), specs[n].check()))
 	})
 	if len(paths) > 0 {
 		var err error
@@ -59,17 +59,17 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 			return outcomes, err
 		}
 	}
-	lease := func(n int) *Lease { return &specs[n].Lease }
-	t := settlement(e, op, lease,
-		func(*heldLease) bool { return false }, // told apart by their ids, below
-		func(*heldLease) (none Suspended) { return none },
+	lease := func(n int) id.Fence { return specs[n].Lease.Fence }
+	t := core.Settlement(e.c, op, lease,
+		func(*core.HeldLease) bool { return false }, // told apart by their ids, below
+		func(*core.HeldLease) (none Suspended) { return none },
 	)
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[Suspended]) error {
+	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, outcomes []fferr.Outcome[Suspended]) error {
 		return e.writeSuspensions(ctx, tx, items, specs, outcomes)
 	}
-	t.keeps = func(n int) bool { return outcomes[n].Value.Satisfied }
-	chunks := leaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
-	if err := settle(ctx, t, lease, chunks, outcomes); err != nil {
+	t.Keeps = func(n int) bool { return outcomes[n].Value.Satisfied }
+	chunks := core.LeaseChunks(valid, lease, func(int) *id.FlowID { return nil }, func(int) int { return 0 })
+	if err := core.Settle(ctx, t, lease, chunks, outcomes); err != nil {
 		return outcomes, err
 	}
 	return outcomes, core.Wrap(op, e.recogniseSuspensions(ctx, specs, outcomes))
@@ -77,16 +77,16 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]Outcome[Su
 
 // writeSuspensions suspends executions.
 func (e *Engine) writeSuspensions(
-	ctx context.Context, tx *core.Txn, items []*heldLease, specs []SuspendSpec, outcomes []Outcome[Suspended],
+	ctx context.Context, tx *core.Txn, items []*core.HeldLease, specs []SuspendSpec, outcomes []fferr.Outcome[Suspended],
 ) error {
-	params := db.SuspendExecutionsParams{NowMs: items[0].facts.NowMs}
+	params := db.SuspendExecutionsParams{NowMs: items[0].Facts.NowMs}
 	for _, x := range items {
-		document, err := specs[x.n].document(params.NowMs, x.row.Policy)
+		document, err := specs[x.N].document(params.NowMs, x.Row.Policy)
 		if err != nil {
 			return err
 		}
-		params.PartitionKeys = append(params.PartitionKeys, x.id.Partition())
-		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.id.UUID()))
+		params.PartitionKeys = append(params.PartitionKeys, x.ID.Partition())
+		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.ID.UUID()))
 		params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
 		params.Specs = append(params.Specs, document)
 	}
@@ -99,12 +99,12 @@ func (e *Engine) writeSuspensions(
 	for _, row := range rows {
 		x := items[row.Ord]
 		satisfied := row.Result == "satisfied"
-		outcomes[x.n].Value = Suspended{ID: specs[x.n].ID, Satisfied: satisfied}
-		if x.row.HasLimits {
+		outcomes[x.N].Value = Suspended{ID: specs[x.N].ID, Satisfied: satisfied}
+		if x.Row.HasLimits {
 			tx.Due.Gated()
 		}
-		if call := specs[x.n].Call; call != "" {
-			calls.Add(x.id, call)
+		if call := specs[x.N].Call; call != "" {
+			calls.Add(x.ID, call)
 		}
 	}
 	return e.c.ResumeCallers(ctx, tx, &calls, params.NowMs)
@@ -112,7 +112,7 @@ func (e *Engine) writeSuspensions(
 
 // recogniseSuspensions turns refused leases into successes if the latest suspension has the id of the call: an earlier
 // try of it was committed.
-func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, outcomes []Outcome[Suspended]) error {
+func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, outcomes []fferr.Outcome[Suspended]) error {
 	var refused []int
 	var arrays core.ExecutionArrays
 	for n, outcome := range outcomes {
@@ -129,7 +129,7 @@ func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, 
 	})
 	for _, row := range rows {
 		if n := refused[row.Ord]; row.SuspensionID == specs[n].ID {
-			outcomes[n] = Outcome[Suspended]{Value: Suspended{ID: row.SuspensionID}}
+			outcomes[n] = fferr.Outcome[Suspended]{Value: Suspended{ID: row.SuspensionID}}
 		}
 	}
 	return err
@@ -138,7 +138,7 @@ func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, 
 // checkPaths refuses items with a predicate that is no SQL/JSON path, or has variables, which have no values. It returns
 // the others.
 func (e *Engine) checkPaths(
-	ctx context.Context, op string, specs []SuspendSpec, items []int, outcomes []Outcome[Suspended],
+	ctx context.Context, op string, specs []SuspendSpec, items []int, outcomes []fferr.Outcome[Suspended],
 ) (valid []int, err error) {
 	for _, n := range items {
 		if paths := specs[n].Condition.node.Predicates(); len(paths) > 0 {

@@ -69,7 +69,7 @@ type WaitFilter struct {
 func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {
 	const op, list = "list waits", "waits"
 	var page Page[OpenWait]
-	size, err := pageSize(limit)
+	size, err := core.PageSize(limit)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
@@ -119,12 +119,12 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 			return page, core.Wrap(op, err)
 		}
 	}
-	return pageOf(waits, size, func(w *OpenWait) string {
+	return Page[OpenWait](core.PageOf(waits, size, func(w *OpenWait) string {
 		position := binary.BigEndian.AppendUint64(nil, uint64(w.Since.UnixMilli()))
 		position = binary.BigEndian.AppendUint16(position, uint16(w.Execution.Partition()))
 		x := w.Execution.UUID()
 		return core.CursorOf(list, append(position, x[:]...))
-	}), nil
+	})), nil
 }
 
 const waitCursor = 8 + 2 + 16
@@ -140,5 +140,5 @@ func optionalMs(field string, t time.Time) (*int64, error) {
 
 // Waits iterates over the executions that [Engine.ListWaits] lists, a page at a time.
 func (e *Engine) Waits(ctx context.Context, filter WaitFilter) iter.Seq2[OpenWait, error] {
-	return pages(func(after string) (Page[OpenWait], error) { return e.ListWaits(ctx, filter, after, MaxPage) })
+	return core.Pages(func(after string) (Page[OpenWait], error) { return e.ListWaits(ctx, filter, after, MaxPage) })
 }

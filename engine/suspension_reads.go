@@ -71,7 +71,7 @@ const timeoutKey = "__timeout__"
 // statement.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
 	const op = "read received signals"
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	row, err := e.c.Q.GetSuspension(ctx, e.c.Reader(), db.GetSuspensionParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()})

@@ -53,11 +53,11 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 	if spec.TTL < time.Millisecond {
 		return Waitpoint{}, core.Wrap(op, core.Invalid("ttl", "is shorter than a millisecond"))
 	}
-	return underLease(ctx, e, op, spec.Lease, func(ctx context.Context, tx *core.Txn, x *heldLease) (Waitpoint, error) {
-		nowMs := x.facts.NowMs
-		w := Waitpoint{Execution: x.id, Key: spec.Key}
+	return core.UnderLease(ctx, e.c, op, spec.Lease.Fence, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Waitpoint, error) {
+		nowMs := x.Facts.NowMs
+		w := Waitpoint{Execution: x.ID, Key: spec.Key}
 		row, err := e.c.Q.GetOpenWaitpoint(ctx, tx, db.GetOpenWaitpointParams{
-			PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID(), WaitpointKey: string(spec.Key), NowMs: nowMs,
+			PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), WaitpointKey: string(spec.Key), NowMs: nowMs,
 		})
 		if err == nil {
 			w.ID, w.Token, w.ExpiresAt = row.WaitpointID, wire.WaitpointToken(row.Token), core.OptionalTime(row.ExpiresAtMs)
@@ -65,7 +65,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 		} else if !core.IsNoRow(err) {
 			return w, err
 		}
-		open, err := e.c.Q.CountWaitpoints(ctx, tx, db.CountWaitpointsParams{PartitionKey: x.id.Partition(), ExecutionID: x.id.UUID()})
+		open, err := e.c.Q.CountWaitpoints(ctx, tx, db.CountWaitpointsParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()})
 		if err != nil {
 			return w, err
 		}
@@ -76,7 +76,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 		expires := core.AddTTL(nowMs, spec.TTL.Milliseconds())
 		w.ExpiresAt = time.UnixMilli(expires)
 		token, err := e.c.Q.InsertWaitpoint(ctx, tx, db.InsertWaitpointParams{
-			PartitionKey: x.id.Partition(), WaitpointID: w.ID, ExecutionID: x.id.UUID(), CreatedAtMs: nowMs, ExpiresAtMs: expires,
+			PartitionKey: x.ID.Partition(), WaitpointID: w.ID, ExecutionID: x.ID.UUID(), CreatedAtMs: nowMs, ExpiresAtMs: expires,
 			WaitpointKey: string(spec.Key),
 		})
 		if core.IsNoRow(err) {
@@ -92,45 +92,12 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 //
 // Errors: the errors of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.WaitpointID) error {
-	_, err := underLease(ctx, e, "close waitpoint", l, func(ctx context.Context, tx *core.Txn, x *heldLease) (int64, error) {
+	_, err := core.UnderLease(ctx, e.c, "close waitpoint", l.Fence, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (int64, error) {
 		return e.c.Q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{
-			PartitionKey: x.id.Partition(), WaitpointID: waitpoint, ExecutionID: x.id.UUID(),
+			PartitionKey: x.ID.Partition(), WaitpointID: waitpoint, ExecutionID: x.ID.UUID(),
 		})
 	})
 	return err
-}
-
-// underLease runs act for the holder of a lease, whose execution and attempt it locks, and leaves the lease as it is.
-func underLease[V any](
-	ctx context.Context, e *Engine, op string, l Lease, act func(ctx context.Context, tx *core.Txn, x *heldLease) (V, error),
-) (V, error) {
-	return underLocks(ctx, e, op, l, noFlow, act)
-}
-
-// underLocks is underLease that first locks the flow of a member.
-func underLocks[V any](
-	ctx context.Context, e *Engine, op string, l Lease, lock flowLock,
-	act func(ctx context.Context, tx *core.Txn, x *heldLease) (V, error),
-) (answer V, err error) {
-	if err := e.checkLease(l); err != nil {
-		return answer, core.Wrap(op, err)
-	}
-	t := settlement(e, op, func(int) *Lease { return &l },
-		func(*heldLease) bool { return false },
-		func(*heldLease) (none V) { return none },
-	)
-	if lock != noFlow {
-		t.needs = func(*heldLease) flowLock { return lock }
-	}
-	t.write = func(ctx context.Context, tx *core.Txn, items []*heldLease, outcomes []Outcome[V]) (err error) {
-		outcomes[0].Value, err = act(ctx, tx, items[0])
-		return err
-	}
-	outcomes := make([]Outcome[V], 1)
-	if err := t.run(ctx, [][]int{{0}}, outcomes); err != nil {
-		return answer, err
-	}
-	return outcomes[0].Value, outcomes[0].Err
 }
 
 // OpenWaitpoint describes an open waitpoint without its token.
@@ -153,10 +120,10 @@ type OpenWaitpoint struct {
 func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[OpenWaitpoint], error) {
 	const op, list = "list waitpoints", "waitpoints"
 	var page Page[OpenWaitpoint]
-	if err := e.checkExecution(x); err != nil {
+	if err := e.c.CheckExecution(x); err != nil {
 		return page, core.Wrap(op, err)
 	}
-	size, err := pageSize(limit)
+	size, err := core.PageSize(limit)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
@@ -184,5 +151,5 @@ func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after str
 			ExpiresAt: core.OptionalTime(row.ExpiresAtMs),
 		}
 	}
-	return pageOf(open, size, func(w *OpenWaitpoint) string { return core.CursorOf(list, w.ID[:]) }), nil
+	return Page[OpenWaitpoint](core.PageOf(open, size, func(w *OpenWaitpoint) string { return core.CursorOf(list, w.ID[:]) })), nil
 }

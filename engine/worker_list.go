@@ -70,11 +70,11 @@ func (e *Engine) ListWorkers(ctx context.Context, filter WorkerFilter, after str
 
 // Workers iterates over the workers that [Engine.ListWorkers] lists, a page at a time.
 func (e *Engine) Workers(ctx context.Context, filter WorkerFilter) iter.Seq2[RegisteredWorker, error] {
-	return pages(func(after string) (Page[RegisteredWorker], error) { return e.ListWorkers(ctx, filter, after, MaxPage) })
+	return core.Pages(func(after string) (Page[RegisteredWorker], error) { return e.ListWorkers(ctx, filter, after, MaxPage) })
 }
 
 func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, limit int) (page Page[RegisteredWorker], err error) {
-	if limit, err = pageSize(limit); err != nil {
+	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
 	if err := f.check(); err != nil {
@@ -93,7 +93,7 @@ func (e *Engine) listWorkers(ctx context.Context, f WorkerFilter, after string, 
 	if err != nil {
 		return page, err
 	}
-	found := pageOf(rows, limit, func(row *db.ListWorkersRow) string {
+	found := core.PageOf(rows, limit, func(row *db.ListWorkersRow) string {
 		return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.WorkerInstanceID))
 	})
 	page.Next = found.Next

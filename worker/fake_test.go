@@ -120,7 +120,7 @@ func newFakeEngine() *fakeEngine {
 // work returns an execution of a kind, as from a claim.
 func work(kind string) engine.Claimed {
 	x := id.ExecutionIDFromRow(0, id.NewExecutionUUID())
-	return engine.Claimed{ID: x, Lease: engine.Lease{Fence: engine.Fence{Execution: x, Epoch: 1}}, Kind: kind}
+	return engine.Claimed{ID: x, Lease: engine.Lease{Fence: id.Fence{Execution: x, Epoch: 1}}, Kind: kind}
 }
 
 func (f *fakeEngine) put(lane id.LaneID, works ...engine.Claimed) {
@@ -352,7 +352,7 @@ func (c *fakeClaimer) CompleteAndClaim(
 }
 
 //pace:allow the fake runs in bubbles alone
-func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error) {
+func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]fferr.Outcome[time.Time], error) {
 	f.mu.Lock()
 	takes := f.renewTakes
 	f.mu.Unlock()
@@ -366,7 +366,7 @@ func (f *fakeEngine) RenewLeases(ctx context.Context, renewals []engine.Renewal)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewed = append(f.renewed, call[engine.Renewal]{at: sinceEpoch(), items: renewals})
-	results := make([]engine.Outcome[time.Time], len(renewals))
+	results := make([]fferr.Outcome[time.Time], len(renewals))
 	for i, r := range renewals {
 		if f.lockedLease[r.Lease.Execution] {
 			results[i].Err = fferr.ErrBusy
@@ -513,12 +513,12 @@ func (f *fakeEngine) CompleteExecutions(_ context.Context, completions []engine.
 	return outcomes, nil
 }
 
-func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error) {
+func (f *fakeEngine) FailExecutions(_ context.Context, failures []engine.AttemptFailure) ([]fferr.Outcome[engine.Failed], error) {
 	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, call[engine.AttemptFailure]{at: sinceEpoch(), items: failures})
-	results := make([]engine.Outcome[engine.Failed], len(failures))
+	results := make([]fferr.Outcome[engine.Failed], len(failures))
 	if f.failErr != nil {
 		item, err := f.failErr(failures)
 		if err != nil {
@@ -557,14 +557,14 @@ func (f *fakeEngine) WaitForChildren(ctx context.Context, l engine.Lease) (engin
 	return results[0].Value, results[0].Err
 }
 
-func (f *fakeEngine) WaitForChildrenEach(_ context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error) {
+func (f *fakeEngine) WaitForChildrenEach(_ context.Context, leases []engine.Lease) ([]fferr.Outcome[engine.Waiting], error) {
 	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.awaiting = append(f.awaiting, call[engine.Lease]{at: sinceEpoch(), items: leases})
-	results := make([]engine.Outcome[engine.Waiting], len(leases))
+	results := make([]fferr.Outcome[engine.Waiting], len(leases))
 	for i, l := range leases {
-		results[i] = engine.Outcome[engine.Waiting]{Value: f.waits[l.Execution], Err: f.busy(l)}
+		results[i] = fferr.Outcome[engine.Waiting]{Value: f.waits[l.Execution], Err: f.busy(l)}
 	}
 	return results, nil
 }
@@ -590,11 +590,11 @@ func (f *fakeEngine) ReportUsage(context.Context, engine.Lease, engine.Usage) (e
 	return engine.UsageResult{}, nil
 }
 
-func (f *fakeEngine) Reserve(context.Context, engine.Fence, engine.ReserveSpec) (engine.ReservationResult, error) {
+func (f *fakeEngine) Reserve(context.Context, id.Fence, engine.ReserveSpec) (engine.ReservationResult, error) {
 	return engine.ReservationResult{}, nil
 }
 
-func (f *fakeEngine) Settle(context.Context, engine.Fence, engine.SettleSpec) (engine.ReservationResult, error) {
+func (f *fakeEngine) Settle(context.Context, id.Fence, engine.SettleSpec) (engine.ReservationResult, error) {
 	return engine.ReservationResult{}, nil
 }
 
@@ -728,11 +728,11 @@ func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context
 	return ctx, f
 }
 
-func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error) {
+func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) ([]fferr.Outcome[engine.Suspended], error) {
 	f.settling()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	outcomes := make([]engine.Outcome[engine.Suspended], len(specs))
+	outcomes := make([]fferr.Outcome[engine.Suspended], len(specs))
 	for i, s := range specs {
 		outcomes[i].Value.ID = s.ID
 		outcomes[i].Err = cmp.Or(f.busy(s.Lease), f.suspendErr)

@@ -43,8 +43,8 @@ func (f *fakeEngine) RecordStep(_ context.Context, step engine.StepRecord) (engi
 	return engine.Recorded{Result: step.Result}, nil
 }
 
-func (f *fakeEngine) RecordSteps(_ context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error) {
-	outcomes := make([]engine.Outcome[engine.Recorded], len(steps))
+func (f *fakeEngine) RecordSteps(_ context.Context, steps []engine.StepRecord) ([]fferr.Outcome[engine.Recorded], error) {
+	outcomes := make([]fferr.Outcome[engine.Recorded], len(steps))
 	for i, step := range steps {
 		outcomes[i].Value.Result = step.Result
 	}

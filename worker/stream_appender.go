@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
@@ -31,16 +32,16 @@ type appender struct {
 	appending sync.Mutex                // held by inline
 
 	mu      sync.Mutex
-	streams map[engine.Fence]*Stream // of running handlers
-	waiting []*Stream                // with frames, in the order of their first frames
-	bytes   int                      // of all frames in buffers
-	freed   chan struct{}            // closed and replaced when bytes have left a full buffer; nil until needed
+	streams map[id.Fence]*Stream // of running handlers
+	waiting []*Stream            // with frames, in the order of their first frames
+	bytes   int                  // of all frames in buffers
+	freed   chan struct{}        // closed and replaced when bytes have left a full buffer; nil until needed
 }
 
 func newAppender(eng operations) *appender {
 	return &appender{
 		eng: eng, woken: make(chan struct{}, 1), hasty: make(chan struct{}, 1), stopped: make(chan struct{}),
-		streams: make(map[engine.Fence]*Stream),
+		streams: make(map[id.Fence]*Stream),
 	}
 }
 
@@ -52,7 +53,7 @@ func (a *appender) enter(s *Stream) {
 }
 
 // stream returns the stream of a lease; nil if it has none.
-func (a *appender) stream(f engine.Fence) *Stream {
+func (a *appender) stream(f id.Fence) *Stream {
 	if a.open.Load() == 0 {
 		return nil
 	}
@@ -272,7 +273,7 @@ func (r *run) append(batch []flight) error {
 	outcomes, err := r.settling.AppendFramesEach(calling, batches)
 	var reason error
 	for i, f := range batch {
-		outcome := engine.Outcome[engine.Appended]{Err: err}
+		outcome := fferr.Outcome[engine.Appended]{Err: err}
 		if err == nil {
 			outcome = outcomes[i]
 		}

@@ -50,7 +50,7 @@ func (f *fakeEngine) AppendFrameBatch(ctx context.Context, b engine.FrameBatch) 
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-func (f *fakeEngine) AppendFramesEach(_ context.Context, batches []engine.FrameBatch) ([]engine.Outcome[engine.Appended], error) {
+func (f *fakeEngine) AppendFramesEach(_ context.Context, batches []engine.FrameBatch) ([]fferr.Outcome[engine.Appended], error) {
 	f.mu.Lock()
 	blocked := f.streams.blocked
 	f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *fakeEngine) AppendFramesEach(_ context.Context, batches []engine.FrameB
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams.batches = append(f.streams.batches, slices.Clone(batches))
-	outcomes := make([]engine.Outcome[engine.Appended], len(batches))
+	outcomes := make([]fferr.Outcome[engine.Appended], len(batches))
 	for i, b := range batches {
 		outcomes[i] = f.appendOne(b)
 	}
@@ -68,26 +68,26 @@ func (f *fakeEngine) AppendFramesEach(_ context.Context, batches []engine.FrameB
 }
 
 // appendOne appends the frames of a batch. The caller holds the lock.
-func (f *fakeEngine) appendOne(b engine.FrameBatch) engine.Outcome[engine.Appended] {
+func (f *fakeEngine) appendOne(b engine.FrameBatch) fferr.Outcome[engine.Appended] {
 	var before, after error
 	if f.streams.appendErr != nil {
 		before, after = f.streams.appendErr(b)
 	}
 	if before != nil {
-		return engine.Outcome[engine.Appended]{Err: before}
+		return fferr.Outcome[engine.Appended]{Err: before}
 	}
 	if f.streams.frames == nil {
 		f.streams.frames = make(map[id.ExecutionID][]string)
 	}
 	stored := f.streams.frames[b.Lease.Execution]
 	if b.Behind != nil && *b.Behind != int64(len(stored)) {
-		return engine.Outcome[engine.Appended]{Err: &fferr.StreamMovedError{Frames: int64(len(stored))}}
+		return fferr.Outcome[engine.Appended]{Err: &fferr.StreamMovedError{Frames: int64(len(stored))}}
 	}
 	for _, frame := range b.Frames {
 		stored = append(stored, string(frame.Payload))
 	}
 	f.streams.frames[b.Lease.Execution] = stored
-	return engine.Outcome[engine.Appended]{Value: engine.Appended{Frames: int64(len(stored))}, Err: after}
+	return fferr.Outcome[engine.Appended]{Value: engine.Appended{Frames: int64(len(stored))}, Err: after}
 }
 
 // stored returns the payloads in the stream of an execution.

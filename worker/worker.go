@@ -84,31 +84,31 @@ type operations interface {
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
-	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]engine.Outcome[time.Time], error)
+	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]fferr.Outcome[time.Time], error)
 	CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error
 	CompleteExecutions(ctx context.Context, completions []engine.Completion) ([]error, error)
 	FailExecution(ctx context.Context, l engine.Lease, f engine.Failure) (engine.Failed, error)
-	FailExecutions(ctx context.Context, failures []engine.AttemptFailure) ([]engine.Outcome[engine.Failed], error)
+	FailExecutions(ctx context.Context, failures []engine.AttemptFailure) ([]fferr.Outcome[engine.Failed], error)
 	DelayExecutions(ctx context.Context, delays []engine.Delay) ([]error, error)
 	WaitForChildren(ctx context.Context, l engine.Lease) (engine.Waiting, error)
-	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]engine.Outcome[engine.Waiting], error)
-	SuspendEach(ctx context.Context, specs []engine.SuspendSpec) ([]engine.Outcome[engine.Suspended], error)
+	WaitForChildrenEach(ctx context.Context, leases []engine.Lease) ([]fferr.Outcome[engine.Waiting], error)
+	SuspendEach(ctx context.Context, specs []engine.SuspendSpec) ([]fferr.Outcome[engine.Suspended], error)
 	ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]engine.ReceivedSignal, error)
 	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
-	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]engine.Outcome[engine.Recorded], error)
+	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]fferr.Outcome[engine.Recorded], error)
 	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
 	CheckFrame(f *engine.FrameSpec) error
 	maxPayload() int // of a frame
 	frameAppender
-	AppendFramesEach(ctx context.Context, batches []engine.FrameBatch) ([]engine.Outcome[engine.Appended], error)
+	AppendFramesEach(ctx context.Context, batches []engine.FrameBatch) ([]fferr.Outcome[engine.Appended], error)
 	Call(ctx context.Context, spec engine.CallSpec) ([]id.ExecutionID, error)
 	CalledResults(ctx context.Context, called []id.ExecutionID) ([]engine.CalledResult, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	ReportUsage(ctx context.Context, l engine.Lease, usage engine.Usage) (engine.UsageResult, error)
-	Reserve(ctx context.Context, f engine.Fence, spec engine.ReserveSpec) (engine.ReservationResult, error)
-	Settle(ctx context.Context, f engine.Fence, spec engine.SettleSpec) (engine.ReservationResult, error)
+	Reserve(ctx context.Context, f id.Fence, spec engine.ReserveSpec) (engine.ReservationResult, error)
+	Settle(ctx context.Context, f id.Fence, spec engine.SettleSpec) (engine.ReservationResult, error)
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)

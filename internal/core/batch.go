@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+
+	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
 // ByBytes is BySize with a given number of bytes.
@@ -59,3 +61,22 @@ func InChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 // MaxSweep is the largest batch of [engine.JobRepairQueue], [engine.JobRepairGroups], [engine.JobSummariseFlows] and
 // [engine.JobSweepWaits].
 const MaxSweep = 15_000
+
+// ValidItems returns the positions that check accepts, and fills the outcomes of the others.
+func ValidItems[T any](outcomes []fferr.Outcome[T], check func(n int) error) (valid []int) {
+	for n := range outcomes {
+		if outcomes[n].Err = check(n); outcomes[n].Err == nil {
+			valid = append(valid, n)
+		}
+	}
+	return valid
+}
+
+// ErrorsOf returns the errors of outcomes that have no value.
+func ErrorsOf[T any](outcomes []fferr.Outcome[T]) []error {
+	errs := make([]error, len(outcomes))
+	for n, o := range outcomes {
+		errs[n] = o.Err
+	}
+	return errs
+}

@@ -149,3 +149,28 @@ func IDsOfLanes(texts []string) []id.LaneID {
 	}
 	return lanes
 }
+
+// CheckExecution refuses an execution id that can't exist in this database.
+func (c *Core) CheckExecution(x id.ExecutionID) error {
+	if x.IsZero() {
+		return Invalid("execution id", "is empty")
+	}
+	if err := c.Partitions.CheckExecution(x); err != nil {
+		return InvalidBecause("execution id", err)
+	}
+	return nil
+}
+
+// CheckLease refuses a lease that can't exist in this database.
+func (c *Core) CheckLease(l id.Fence) error {
+	switch {
+	case l.Execution.IsZero():
+		return Invalid("lease", "names no execution")
+	case l.Attempt < 0 || l.Attempt > math.MaxInt32:
+		return Invalid("lease", "attempt index must be between 0 and 2^31-1")
+	}
+	if err := c.Partitions.CheckExecution(l.Execution); err != nil {
+		return InvalidBecause("lease", err)
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -52,7 +54,9 @@ type Core struct {
 	Retention, OutboxRetention time.Duration // if nothing else says how long to keep executions and events
 
 	*Notifying
-	Keys *KeyCache
+	Keys    *KeyCache
+	Leases  *LeaseMemory
+	Written *WrittenStreams
 
 	memories *memories
 }
@@ -68,6 +72,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Now:        cfg.Now,
 		Notifying:  newNotifying(pool, cfg),
 		Keys:       &KeyCache{},
+		Leases:     &LeaseMemory{},
+		Written:    &WrittenStreams{},
 		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
 		memories: &memories{},
 	}
@@ -133,4 +139,15 @@ func (c *Core) Read(ctx context.Context, steps ...Step) error {
 		return pgtx.ReadInCallers(ctx, c.Tx, steps...)
 	}
 	return c.Runner.AllAtOnce(ctx, steps...)
+}
+
+// ReadAgain calls read and retries it if its connection was cut. All idle connections may have been cut, and each try
+// meets one of them, so it tries once more often than the pool has connections.
+func ReadAgain[T any](c *Core, read func() (T, error)) (T, error) {
+	for left := c.Pool.Config().MaxConns; ; left-- {
+		result, err := read()
+		if left == 0 || !pgtx.IsCut(err) || fferr.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return result, err
+		}
+	}
 }

@@ -22,8 +22,8 @@ type modelBudget struct {
 	limits limits // nil: it does not exist
 	usage  amounts
 	ledger map[id.ExecutionID]amounts
-	held   map[engine.Fence]amounts
-	over   []engine.Fence  // leases that have ended, and whose reservations still count
+	held   map[id.Fence]amounts
+	over   []id.Fence      // leases that have ended, and whose reservations still count
 	above  map[string]bool // dimensions above their hard limits when these were made
 	keys   map[string]modelKey
 
@@ -92,7 +92,7 @@ func (m *modelBudget) breach(of, lease, own amounts) (result engine.UsageResult,
 	return result, refused
 }
 
-func (m *modelBudget) reserve(l engine.Fence, of amounts) engine.UsageResult {
+func (m *modelBudget) reserve(l id.Fence, of amounts) engine.UsageResult {
 	if refusal, refused := m.refusal(of, m.held[l], nil); refused {
 		return refusal
 	}
@@ -109,7 +109,7 @@ func (m *modelBudget) reserve(l engine.Fence, of amounts) engine.UsageResult {
 	return result
 }
 
-func (m *modelBudget) settle(l engine.Fence, used, part amounts) engine.UsageResult {
+func (m *modelBudget) settle(l id.Fence, used, part amounts) engine.UsageResult {
 	own := amounts{}
 	for d, n := range m.held[l] {
 		if own[d] = n; part != nil {
@@ -165,9 +165,9 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 	f := fixture.NewCloned(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &modelBudget{
-			id: id.NewBudgetID(), usage: amounts{}, ledger: map[id.ExecutionID]amounts{}, held: map[engine.Fence]amounts{}, keys: map[string]modelKey{},
+			id: id.NewBudgetID(), usage: amounts{}, ledger: map[id.ExecutionID]amounts{}, held: map[id.Fence]amounts{}, keys: map[string]modelKey{},
 		}
-		var holders []engine.Fence
+		var holders []id.Fence
 		for _, claimed := range f.StartMany(t, 2) {
 			holders = append(holders, claimed.Lease.Fence)
 		}

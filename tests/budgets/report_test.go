@@ -60,7 +60,7 @@ func TestStandardFieldsOfAWorker_B9(t *testing.T) {
 			return err
 		},
 		"a partition that does not exist": func() error {
-			_, err := f.ReportUsage(t.Context(), engine.Lease{Fence: engine.Fence{Execution: id.ExecutionIDFromRow(300, id.NewExecutionUUID())}}, engine.Usage{Budget: b})
+			_, err := f.ReportUsage(t.Context(), engine.Lease{Fence: id.Fence{Execution: id.ExecutionIDFromRow(300, id.NewExecutionUUID())}}, engine.Usage{Budget: b})
 			return err
 		},
 	} {

@@ -24,22 +24,22 @@ func TestReservationsMeetOtherCalls(t *testing.T) {
 	f := fixture.New(t)
 	type call struct {
 		name string
-		do   func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l engine.Fence) (engine.UsageOutcome, error)
+		do   func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error)
 	}
 	calls := []call{
-		{"reserve", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l engine.Fence) (engine.UsageOutcome, error) {
+		{"reserve", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
 			r, err := eng.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 4}})
 			return r.Outcome, err
 		}},
-		{"report", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ engine.Fence) (engine.UsageOutcome, error) {
+		{"report", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
 			r, err := eng.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": 4}})
 			return r.Outcome, err
 		}},
-		{"settle", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l engine.Fence) (engine.UsageOutcome, error) {
+		{"settle", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
 			r, err := eng.Settle(ctx, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}})
 			return r.Outcome, err
 		}},
-		{"reset", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ engine.Fence) (engine.UsageOutcome, error) {
+		{"reset", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
 			_, err := eng.Operator().ResetBudget(ctx, b)
 			return engine.UsageOk, err
 		}},
@@ -132,7 +132,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 		result engine.ReservationResult
 		err    error
 	}
-	reserving := func(l engine.Fence, key string, n int64) func(context.Context) answer {
+	reserving := func(l id.Fence, key string, n int64) func(context.Context) answer {
 		return func(ctx context.Context) answer {
 			result, err := r.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Key: key, Amounts: amounts{"a": n}})
 			return answer{result, err}

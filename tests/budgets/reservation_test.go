@@ -21,7 +21,7 @@ import (
 
 func of(budgets ...id.BudgetID) []id.BudgetID { return budgets }
 
-func reserve(t *testing.T, eng *engine.Engine, f engine.Fence, budgets []id.BudgetID, key string, amounts amounts) engine.ReservationResult {
+func reserve(t *testing.T, eng *engine.Engine, f id.Fence, budgets []id.BudgetID, key string, amounts amounts) engine.ReservationResult {
 	t.Helper()
 	result, err := eng.Reserve(t.Context(), f, engine.ReserveSpec{Budgets: budgets, Amounts: amounts, Key: key})
 	if err != nil {
@@ -30,7 +30,7 @@ func reserve(t *testing.T, eng *engine.Engine, f engine.Fence, budgets []id.Budg
 	return result
 }
 
-func settle(t *testing.T, eng *engine.Engine, f engine.Fence, spec engine.SettleSpec) engine.ReservationResult {
+func settle(t *testing.T, eng *engine.Engine, f id.Fence, spec engine.SettleSpec) engine.ReservationResult {
 	t.Helper()
 	result, err := eng.Settle(t.Context(), f, spec)
 	if err != nil {
@@ -381,7 +381,7 @@ func TestReservationsRefuseBadInput(t *testing.T) {
 	if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: of(b), Reserved: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
-	if _, err := f.Reserve(t.Context(), engine.Fence{}, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := f.Reserve(t.Context(), id.Fence{}, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }

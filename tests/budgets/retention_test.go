@@ -108,12 +108,12 @@ func TestBudgetsInUseAreKept(t *testing.T) {
 // A report or a reservation that comes after the job has found a budget due keeps it. L11
 func TestUseBesideTheRetentionOfABudget(t *testing.T) {
 	for _, statement := range []string{"TakeDueBudget", "GetBudgetUse"} {
-		for name, use := range map[string]func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l engine.Fence) (engine.UsageOutcome, error){
-			"a report": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ engine.Fence) (engine.UsageOutcome, error) {
+		for name, use := range map[string]func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error){
+			"a report": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
 				r, err := eng.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": 11}})
 				return r.Outcome, err
 			},
-			"a reservation": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l engine.Fence) (engine.UsageOutcome, error) {
+			"a reservation": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
 				r, err := eng.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 11}})
 				return r.Outcome, err
 			},

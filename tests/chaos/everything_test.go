@@ -129,7 +129,7 @@ var patient = &policy.Execution{
 }
 
 // decide sends the two decisions of each order.
-func (f *fleet) decide(eng *engine.Engine, created []engine.Outcome[engine.Created]) {
+func (f *fleet) decide(eng *engine.Engine, created []fferr.Outcome[engine.Created]) {
 	ctx := f.t.Context()
 	for _, outcome := range created {
 		if outcome.Err != nil {

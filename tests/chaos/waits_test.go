@@ -95,7 +95,7 @@ var waitLocks = thirdParty{`
 	WHERE random() < 0.1 LIMIT 3 FOR UPDATE SKIP LOCKED`, leaseTTL}
 
 // send sends a signal to every execution, twice, in an order of its own. It goes on after a locked row.
-func (f *fleet) send(eng *engine.Engine, created []engine.Outcome[engine.Created], n int) {
+func (f *fleet) send(eng *engine.Engine, created []fferr.Outcome[engine.Created], n int) {
 	for _, i := range rand.Perm(len(created)) {
 		x := created[i].Value.ID
 		for range 2 {

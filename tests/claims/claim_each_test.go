@@ -35,7 +35,7 @@ func lanesWith(t *testing.T, f *fixture.Fixture, lanes, each, n int) ([]engine.L
 	return claims, created
 }
 
-func claimedEach(t *testing.T, outcomes []engine.Outcome[[]engine.Claimed], err error) [][]id.ExecutionID {
+func claimedEach(t *testing.T, outcomes []fferr.Outcome[[]engine.Claimed], err error) [][]id.ExecutionID {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestClaimEachBesideAnAttemptBeingWritten(t *testing.T) {
 	if o := outcomes[1]; !errors.Is(o.Err, fferr.ErrBusy) || len(o.Value) > 0 {
 		t.Errorf("of the lane with the attempt: %v, %v", fixture.ExecutionsOf(o.Value), o.Err)
 	}
-	outcomes[1] = engine.Outcome[[]engine.Claimed]{}
+	outcomes[1] = fferr.Outcome[[]engine.Claimed]{}
 	wantEach(t, claimedEach(t, outcomes, nil), [][]id.ExecutionID{created[0], {}, created[2]})
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestClaimLeasesANewExecution(t *testing.T) {
 		want := engine.Claimed{
 			ID: x,
 			Lease: engine.Lease{
-				Fence: engine.Fence{Execution: x, Epoch: 1}, ID: c.Lease.ID, AttemptID: c.Lease.AttemptID, Lane: f.Lane,
+				Fence: id.Fence{Execution: x, Epoch: 1}, ID: c.Lease.ID, AttemptID: c.Lease.AttemptID, Lane: f.Lane,
 				Instance: id.WorkerInstanceID(f.Name), TTL: fixture.LeaseTTL,
 			},
 			ExpiresAt: now.Add(fixture.LeaseTTL), Kind: "test", Payload: []byte("in"), Tags: map[string]string{"cairn.instance_id": "i1"},

@@ -157,7 +157,7 @@ func TestBusinessKeysAreTakenInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait := fixture.Async(t, func(ctx context.Context) []engine.Outcome[engine.Created] {
+	wait := fixture.Async(t, func(ctx context.Context) []fferr.Outcome[engine.Created] {
 		outcomes, err := late.CreateExecutions(ctx, turned)
 		if err != nil {
 			t.Error(err)

@@ -305,7 +305,7 @@ func TestCancelExecutionRefusesBadInput(t *testing.T) {
 		"reason":       {ID: l.Execution, Reason: strings.Repeat("r", engine.MaxCancelReason+1)},
 		"source":       {ID: l.Execution, Source: "nul\x00"},
 		"fence":        {ID: l.Execution, Source: engine.CancelledByHolder},
-		"fence ":       {ID: l.Execution, Fence: &engine.Fence{Execution: id.NewExecutionID(f.Lane, id.Partitions{})}},
+		"fence ":       {ID: l.Execution, Fence: &id.Fence{Execution: id.NewExecutionID(f.Lane, id.Partitions{})}},
 	} {
 		input, ok := errors.AsType[*fferr.InputError](f.CancelExecution(t.Context(), spec))
 		if !ok || input.Field != strings.TrimSpace(field) {
@@ -415,7 +415,7 @@ func TestCancelExecutions(t *testing.T) {
 	}
 	mixed = append(mixed, engine.CancelSpec{ID: ended.Execution}, engine.CancelSpec{}, mixed[0], mixed[1])
 	mixed[6].Reason = "too late"
-	mixed[7].Fence = &engine.Fence{Execution: mixed[7].ID, Attempt: 7} // the first one has ended it
+	mixed[7].Fence = &id.Fence{Execution: mixed[7].ID, Attempt: 7} // the first one has ended it
 	got := cancel(mixed)
 	for i, want := range []error{nil, nil, nil, nil, fferr.ErrEnded, fferr.ErrInvalidInput, nil, nil} {
 		if !errors.Is(got[i], want) {

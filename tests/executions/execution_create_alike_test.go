@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -84,18 +85,18 @@ func TestCreateExecutionsWritesTheSameRowsEitherWay(t *testing.T) {
 			}
 			var all [][]string
 			for way, c := range map[string]struct {
-				create func() ([]engine.Outcome[engine.Created], error)
+				create func() ([]fferr.Outcome[engine.Created], error)
 				sent   []string
 			}{
-				"together": {func() ([]engine.Outcome[engine.Created], error) { return e.CreateExecutions(t.Context(), specs) }, shape.sent},
-				"one by one": {func() (created []engine.Outcome[engine.Created], err error) {
+				"together": {func() ([]fferr.Outcome[engine.Created], error) { return e.CreateExecutions(t.Context(), specs) }, shape.sent},
+				"one by one": {func() (created []fferr.Outcome[engine.Created], err error) {
 					for i := range specs {
 						one, err := e.CreateExecution(t.Context(), specs[i])
-						created = append(created, engine.Outcome[engine.Created]{Value: one, Err: err})
+						created = append(created, fferr.Outcome[engine.Created]{Value: one, Err: err})
 					}
 					return created, nil
 				}, slices.Repeat([]string{"select", "InsertAlike"}, len(specs))},
-				"beside others": {func() ([]engine.Outcome[engine.Created], error) {
+				"beside others": {func() ([]fferr.Outcome[engine.Created], error) {
 					delayed := engine.ExecutionSpec{Lane: f.Lane, Kind: "test", DelayUntil: fixture.Start.Add(time.Hour)}
 					created, err := e.CreateExecutions(t.Context(), slices.Concat(specs, []engine.ExecutionSpec{delayed}))
 					f.Exec(t, "DELETE FROM ff_exec_core WHERE ffx_delay_until_ms IS NOT NULL")
@@ -103,7 +104,7 @@ func TestCreateExecutionsWritesTheSameRowsEitherWay(t *testing.T) {
 				}, []string{"select", "InsertExecutions"}},
 			} {
 				f.Clear(t)
-				var created []engine.Outcome[engine.Created]
+				var created []fferr.Outcome[engine.Created]
 				sent := fixture.Names(log.During(func() {
 					var err error
 					if created, err = c.create(); err != nil {

@@ -83,7 +83,7 @@ func (b *lettered) specs(texts []string) []engine.ExecutionSpec {
 }
 
 // outcome reads "new" or the letter of the execution that a creation is a duplicate of.
-func (b *lettered) outcome(created engine.Outcome[engine.Created]) string {
+func (b *lettered) outcome(created fferr.Outcome[engine.Created]) string {
 	c := created.Value
 	switch {
 	case created.Err != nil:
@@ -178,7 +178,7 @@ func TestBatchJudgesKeysAndIDsInOrder(t *testing.T) {
 }
 
 // createAll creates in a transaction of the caller's, which commits, or on the pool.
-func (b *lettered) createAll(t *testing.T, bound bool, specs []engine.ExecutionSpec) ([]engine.Outcome[engine.Created], error) {
+func (b *lettered) createAll(t *testing.T, bound bool, specs []engine.ExecutionSpec) ([]fferr.Outcome[engine.Created], error) {
 	t.Helper()
 	if !bound {
 		return b.CreateExecutions(t.Context(), specs)
@@ -213,7 +213,7 @@ func TestBatchBesideACreationOfTheSameID(t *testing.T) {
 	rival := b.Rival(t)
 	specs := b.specs([]string{"X K", "Y K", "Y", "Z L"})
 	type result struct {
-		outcomes []engine.Outcome[engine.Created]
+		outcomes []fferr.Outcome[engine.Created]
 		err      error
 	}
 	done := fixture.Async(t, func(ctx context.Context) result {
@@ -290,7 +290,7 @@ func TestBatchEqualsSingleCreations(t *testing.T) {
 			for i, spec := range specs {
 				want, conflict := m.create(spec)
 				if outcomes[i].Value != want {
-					r.Fatalf("batch %d: outcome %d is %s (%+v), want %s (%+v)", batch, i, b.outcome(outcomes[i]), outcomes[i], b.outcome(engine.Outcome[engine.Created]{Value: want}), want)
+					r.Fatalf("batch %d: outcome %d is %s (%+v), want %s (%+v)", batch, i, b.outcome(outcomes[i]), outcomes[i], b.outcome(fferr.Outcome[engine.Created]{Value: want}), want)
 				}
 				refusal, refused := errors.AsType[*fferr.KeyConflictError](outcomes[i].Err)
 				if refused != !conflict.IsZero() || refused && refusal.Existing != conflict || !refused && outcomes[i].Err != nil {

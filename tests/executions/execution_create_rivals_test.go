@@ -34,7 +34,7 @@ func TestCreateExecutionsWaitsForAnUncommittedID(t *testing.T) {
 						t.Fatal(err)
 					}
 					tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
-					wait := fixture.Async(t, func(ctx context.Context) []engine.Outcome[engine.Created] {
+					wait := fixture.Async(t, func(ctx context.Context) []fferr.Outcome[engine.Created] {
 						e := late.Engine
 						if in == "a caller's transaction" {
 							e = e.WithTx(tx)
@@ -130,7 +130,7 @@ func TestConcurrentCreationsNeverDeadlock(t *testing.T) {
 			backwards := slices.Clone(specs)
 			slices.Reverse(backwards)
 			second := fixture.BeginWith(t, late.Pool, pgx.TxOptions{}) // in which a deadlock would show
-			wait := fixture.Async(t, func(ctx context.Context) []engine.Outcome[engine.Created] {
+			wait := fixture.Async(t, func(ctx context.Context) []fferr.Outcome[engine.Created] {
 				created, err := late.WithTx(second).CreateExecutions(ctx, backwards)
 				if err != nil {
 					t.Error(err)

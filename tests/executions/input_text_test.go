@@ -246,7 +246,7 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 
 // known returns the value of a type that not every value will do for.
 func (r *filler) known(t reflect.Type) (any, bool) {
-	fence := engine.Fence{Execution: r.x, Epoch: 1}
+	fence := id.Fence{Execution: r.x, Epoch: 1}
 	switch t {
 	case reflect.TypeFor[id.ExecutionID]():
 		return r.x, true
@@ -254,7 +254,7 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return r.flow, true
 	case reflect.TypeFor[id.BudgetID]():
 		return id.BudgetID(r.flow), true
-	case reflect.TypeFor[engine.Fence]():
+	case reflect.TypeFor[id.Fence]():
 		return fence, true
 	case reflect.TypeFor[id.LaneID]():
 		return r.f.Lane, true

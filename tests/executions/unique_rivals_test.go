@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-type creating = engine.Outcome[engine.Created]
+type creating = fferr.Outcome[engine.Created]
 
 // beside creates an execution beside the test.
 func beside(t *testing.T, e *engine.Engine, spec engine.ExecutionSpec) func() creating {

@@ -19,19 +19,21 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position"},
+	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
+		"lease_fence lease_memory stream_written"},
 	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry"},
+	{"change", "transition execution_held execution_lock settle"},
 }
 
 var engineRungs = []rung{
-	{"ground", "doc engine maintenance business_key batch check tx_callers breach_memory notifications transition page"},
+	{"ground", "doc engine maintenance business_key check tx_callers breach_memory notifications page"},
 	{"resolve", "flow_eligibility"},
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_rate"},
-	{"lease", "lease_fence lease_memory lease stream_written"},
-	{"settle", "gate_hand_over settle settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension"},
+	{"lease", "lease"},
+	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
-	{"held", "execution_lock execution_cancel signal_resume"},
+	{"held", "execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_admitted execution_create_alike execution_create_checked execution_create_keys execution_create_ahead execution_create_delay execution_create_memory " +
 		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits execution_create_steps sequence_seats " +

@@ -416,8 +416,8 @@ func TestFailExecutionsKeepsInputOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	retry := engine.Outcome[engine.Failed]{Value: engine.Failed{Retry: true, RetryAt: fixture.Start, NextAttempt: 1}}
-	for i, want := range []engine.Outcome[engine.Failed]{
+	retry := fferr.Outcome[engine.Failed]{Value: engine.Failed{Retry: true, RetryAt: fixture.Start, NextAttempt: 1}}
+	for i, want := range []fferr.Outcome[engine.Failed]{
 		{}, retry, {Err: fferr.ErrStaleLease}, {Err: fferr.ErrNotFound}, retry, {Err: fferr.ErrInvalidInput}, retry, {},
 	} {
 		if !errors.Is(got[i].Err, want.Err) {
@@ -453,7 +453,7 @@ func TestFailExecutionsInSeveralStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range got {
-		if got[i] != (engine.Outcome[engine.Failed]{}) {
+		if got[i] != (fferr.Outcome[engine.Failed]{}) {
 			t.Fatalf("outcome %d: %+v", i, got[i])
 		}
 	}

@@ -226,15 +226,15 @@ func TestListExpiredLeasesOfOneMillisecond_E34(t *testing.T) {
 	f := fixture.NewCloned(t)
 	claimed := f.StartMany(t, 7)
 	f.Advance(fixture.LeaseTTL)
-	var want []engine.Fence
+	var want []id.Fence
 	for _, c := range claimed {
 		want = append(want, c.Lease.Fence)
 	}
-	slices.SortFunc(want, func(a, b engine.Fence) int {
+	slices.SortFunc(want, func(a, b id.Fence) int {
 		return slices.Compare(slices.Collect(bytesOf(a)), slices.Collect(bytesOf(b)))
 	})
 	for limit := 1; limit <= 8; limit++ {
-		var got []engine.Fence
+		var got []id.Fence
 		for _, lease := range expired(t, f, engine.ExpiredLeaseFilter{}, limit) {
 			got = append(got, lease.Fence)
 		}
@@ -245,7 +245,7 @@ func TestListExpiredLeasesOfOneMillisecond_E34(t *testing.T) {
 }
 
 // bytesOf are the bytes of an execution's uuid.
-func bytesOf(f engine.Fence) func(func(byte) bool) {
+func bytesOf(f id.Fence) func(func(byte) bool) {
 	x := f.Execution.UUID()
 	return func(yield func(byte) bool) {
 		for _, b := range x {
@@ -464,9 +464,9 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 			if err := call(t.Context(), f.WithTx(tx), c.Lease); err != nil {
 				t.Fatal(err)
 			}
-			wait := fixture.Async(t, func(ctx context.Context) engine.Outcome[engine.Revoked] {
+			wait := fixture.Async(t, func(ctx context.Context) fferr.Outcome[engine.Revoked] {
 				revoked, err := late.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: c.ID})
-				return engine.Outcome[engine.Revoked]{Value: revoked, Err: err}
+				return fferr.Outcome[engine.Revoked]{Value: revoked, Err: err}
 			})
 			late.AwaitBlocked(t, f)
 			fixture.Commit(t, tx)

@@ -14,7 +14,7 @@ import (
 )
 
 // effectsOf renders outcomes: effects, or errors.
-func effectsOf(t *testing.T, outcomes []engine.Outcome[engine.Signalled]) []string {
+func effectsOf(t *testing.T, outcomes []fferr.Outcome[engine.Signalled]) []string {
 	t.Helper()
 	effects := make([]string, len(outcomes))
 	for i, o := range outcomes {
@@ -41,16 +41,16 @@ func TestSignalEach(t *testing.T) {
 	want := []string{"satisfied", "invalid", "not found", "appended", "ended", "satisfied", "duplicate", "buffered"}
 	for _, c := range []struct {
 		name string
-		send func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []engine.Outcome[engine.Signalled]
+		send func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []fferr.Outcome[engine.Signalled]
 	}{
-		{"on a pool", func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []engine.Outcome[engine.Signalled] {
+		{"on a pool", func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []fferr.Outcome[engine.Signalled] {
 			outcomes, err := f.SignalEach(t.Context(), specs)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return outcomes
 		}},
-		{"in a caller's transaction", func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []engine.Outcome[engine.Signalled] {
+		{"in a caller's transaction", func(t *testing.T, f *fixture.Fixture, specs []engine.SignalSpec) []fferr.Outcome[engine.Signalled] {
 			undone := f.BeginTx(t)
 			if outcomes, err := f.WithTx(undone).SignalEach(t.Context(), specs); err != nil || !slices.Equal(effectsOf(t, outcomes), want) {
 				t.Fatal(outcomes, err)

@@ -110,7 +110,7 @@ func TestAppendFramesEachInChunks(t *testing.T) {
 	}
 	log := new(fixture.StatementLog)
 	e := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
-	var outcomes []engine.Outcome[engine.Appended]
+	var outcomes []fferr.Outcome[engine.Appended]
 	sent := log.During(func() {
 		var err error
 		if outcomes, err = e.AppendFramesEach(t.Context(), batches); err != nil {

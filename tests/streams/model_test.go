@@ -83,7 +83,7 @@ func (m *streamModel) append(r *rapid.T) {
 	case "pool":
 		appended, err = m.f.AppendFrames(m.t.Context(), l, frames)
 	case "batch":
-		var outcomes []engine.Outcome[engine.Appended]
+		var outcomes []fferr.Outcome[engine.Appended]
 		if outcomes, err = m.f.AppendFramesEach(m.t.Context(), []engine.FrameBatch{{Lease: l, Frames: frames}}); err == nil {
 			appended, err = outcomes[0].Value, outcomes[0].Err
 		}

@@ -167,7 +167,7 @@ func TestJobDecidesOnLockedRows(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			l := engine.Lease{Fence: engine.Fence{Execution: f.Create(t, c.spec)}}
+			l := engine.Lease{Fence: id.Fence{Execution: f.Create(t, c.spec)}}
 			if c.started {
 				l = f.ClaimOne(t).Lease
 			}

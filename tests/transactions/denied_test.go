@@ -42,7 +42,7 @@ func TestDeniedAccessNamesTheGrant(t *testing.T) {
 				"describe": func() error { _, err := e.DescribeExecution(t.Context(), x); return err }(),
 				"flow":     func() error { _, err := e.CreateFlow(t.Context(), engine.FlowSpec{}); return err }(),
 				"job":      func() error { _, err := upkeep.Of(e).ExpireLeases(t.Context(), 1); return err }(),
-				"complete": e.CompleteExecution(t.Context(), engine.Lease{Fence: engine.Fence{Execution: x}}, nil),
+				"complete": e.CompleteExecution(t.Context(), engine.Lease{Fence: id.Fence{Execution: x}}, nil),
 			} {
 				if !errors.Is(err, fferr.ErrDenied) || errors.Is(err, fferr.ErrTransport) || errors.Is(err, fferr.ErrUnavailable) {
 					t.Errorf("%s: got %v, want %v", call, err, fferr.ErrDenied)

@@ -173,7 +173,7 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 		case reflect.TypeFor[engine.StreamRange]():
 			return reflect.ValueOf(engine.StreamRange{Limit: 1})
 		case reflect.TypeFor[[]engine.Lease]():
-			return reflect.ValueOf([]engine.Lease{{Fence: engine.Fence{Execution: x}}})
+			return reflect.ValueOf([]engine.Lease{{Fence: id.Fence{Execution: x}}})
 		case reflect.TypeFor[engine.EligibleFilter]():
 			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
 		case reflect.TypeFor[string]():

@@ -85,9 +85,9 @@ func TestRetentionRacesACreationWithTheKey(t *testing.T) {
 			}
 			spec := engine.ExecutionSpec{Kind: "test", Lane: f.Lane}
 			withOrder("1")(&spec)
-			wait := fixture.Async(t, func(ctx context.Context) engine.Outcome[engine.Created] {
+			wait := fixture.Async(t, func(ctx context.Context) fferr.Outcome[engine.Created] {
 				created, err := late.CreateExecution(ctx, spec)
-				return engine.Outcome[engine.Created]{Value: created, Err: err}
+				return fferr.Outcome[engine.Created]{Value: created, Err: err}
 			})
 			late.AwaitBlocked(t, f)
 			f.End(t, tx, commits)

@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // maxRemembered limits the leases that a process remembers. Others are settled like a lease from a handle: a member's
@@ -22,28 +21,37 @@ const maxRemembered = 100_000
 // firstSweep is the number of remembered leases at which expired ones are first removed.
 const firstSweep = 1024
 
-// leaseMemory remembers the leases that a process claimed, until they end, are lost or expire. It only saves work;
+// LeaseMemory remembers the leases that a process claimed, until they end, are lost or expire. It only saves work;
 // correctness does not depend on it.
-type leaseMemory struct {
+type LeaseMemory struct {
 	mu      sync.Mutex
-	leases  map[Fence]remembered
+	leases  map[id.Fence]remembered
 	sweepAt int       // number of leases
 	rest    time.Time // at the limit: no sweep before this time
 
-	timers []*leaseTimer // whose leases have all ended, until the next [Maintenance.ExpireLeases]
+	timers []*LeaseTimer // whose leases have all ended, until the next engine.Maintenance.ExpireLeases
 }
 
 // remembered has the known facts of one lease. The zero value is an unknown lease.
 type remembered struct {
-	timer *leaseTimer   // nil if the claim may have been rolled back
+	timer *LeaseTimer   // nil if the claim may have been rolled back
 	flow  id.FlowID     // zero outside a flow
 	gates []pgtype.UUID // of its limits
 	until int64         // milliseconds of this process's clock, used only by this memory
 }
 
-// learn remembers the leases of a claim, which share one row of lease timers, or nil if it may not exist.
-func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
-	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(c Claimed) bool { return c.Flow != nil || c.Limited }) {
+// Leased has the facts of a claimed lease.
+type Leased struct {
+	id.Fence
+	Flow    *id.FlowID
+	Limits  []pgtype.UUID
+	Limited bool
+	TTL     time.Duration
+}
+
+// Learn remembers the leases of a claim, which share one row of lease timers, or nil if it may not exist.
+func (m *LeaseMemory) Learn(claimed []Leased, timer *LeaseTimer) {
+	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(l Leased) bool { return l.Flow != nil || l.Limited }) {
 		return
 	}
 	now := time.Now()
@@ -56,15 +64,15 @@ func (m *leaseMemory) learn(claimed []Claimed, timer *leaseTimer) {
 		timer.open = len(claimed)
 	}
 	for i := range claimed {
-		c := &claimed[i]
-		m.leases[c.Lease.Fence] = remembered{timer, core.Deref(c.Flow), c.limits, now.Add(c.Lease.TTL).UnixMilli()}
+		l := &claimed[i]
+		m.leases[l.Fence] = remembered{timer, Deref(l.Flow), l.Limits, now.Add(l.TTL).UnixMilli()}
 	}
 }
 
 // room reports whether n more leases may be remembered. It removes expired ones when the number has doubled.
-func (m *leaseMemory) room(n int, now time.Time) bool {
+func (m *LeaseMemory) room(n int, now time.Time) bool {
 	if m.leases == nil {
-		m.leases, m.sweepAt = make(map[Fence]remembered), firstSweep
+		m.leases, m.sweepAt = make(map[id.Fence]remembered), firstSweep
 	}
 	if len(m.leases)+n > m.sweepAt && !now.Before(m.rest) {
 		for fence, r := range m.leases {
@@ -80,57 +88,64 @@ func (m *leaseMemory) room(n int, now time.Time) bool {
 	return len(m.leases)+n <= maxRemembered
 }
 
-// flowsOf returns the flows of n leases, by item: nil if the flow is unknown, or outside a flow.
-func (m *leaseMemory) flowsOf(n int, lease func(int) *Lease) []*id.FlowID {
+// FlowsOf returns the flows of n leases, by item: nil if the flow is unknown, or outside a flow.
+func (m *LeaseMemory) FlowsOf(n int, lease func(int) id.Fence) []*id.FlowID {
 	flows := make([]*id.FlowID, n)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range flows {
-		if r := m.leases[lease(i).Fence]; !r.flow.IsZero() {
+		if r := m.leases[lease(i)]; !r.flow.IsZero() {
 			flows[i] = &r.flow
 		}
 	}
 	return flows
 }
 
-// gatesOf returns the limits of a lease, nil if it has none or is unknown.
-func (m *leaseMemory) gatesOf(of Fence) []pgtype.UUID {
+// GatesOf returns the limits of a lease, nil if it has none or is unknown.
+func (m *LeaseMemory) GatesOf(of id.Fence) []pgtype.UUID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.leases[of].gates
 }
 
 // outside reports whether n leases are known to have been claimed outside flows.
-func (m *leaseMemory) outside(n int, lease func(int) *Lease) bool {
+func (m *LeaseMemory) outside(n int, lease func(int) id.Fence) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range n {
-		if r, ok := m.leases[lease(i).Fence]; !ok || !r.flow.IsZero() {
+		if r, ok := m.leases[lease(i)]; !ok || !r.flow.IsZero() {
 			return false
 		}
 	}
 	return true
 }
 
-// renewed remembers renewed leases for another TTL from now on, and forgets lost ones.
-func (m *leaseMemory) renewed(leases []*renewing) {
+// RenewedLease is a lease that was renewed, or lost.
+type RenewedLease struct {
+	id.Fence
+	TTL  time.Duration
+	Lost bool
+}
+
+// Renewed remembers renewed leases for another TTL from now on, and forgets lost ones.
+func (m *LeaseMemory) Renewed(leases []RenewedLease) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range leases {
 		r, ok := m.leases[l.Fence]
 		switch {
-		case !l.renewed && l.missed != nil:
+		case l.Lost:
 			delete(m.leases, l.Fence)
-		case l.renewed && ok:
-			r.until = max(r.until, now.Add(time.Duration(l.ttlMs)*time.Millisecond).UnixMilli())
+		case ok:
+			r.until = max(r.until, now.Add(l.TTL).UnixMilli())
 			m.leases[l.Fence] = r
 		}
 	}
 }
 
-// ended removes leases that their holder ended in a committed transaction, and counts them as ended.
-func (m *leaseMemory) ended(fences []Fence) {
+// Ended removes leases that their holder ended in a committed transaction, and counts them as ended.
+func (m *LeaseMemory) Ended(fences []id.Fence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, fence := range fences {
@@ -142,8 +157,8 @@ func (m *leaseMemory) ended(fences []Fence) {
 	}
 }
 
-// forget removes leases that were lost. Their timers will be checked.
-func (m *leaseMemory) forget(fences []Fence) {
+// Forget removes leases that were lost. Their timers will be checked.
+func (m *LeaseMemory) Forget(fences []id.Fence) {
 	if len(fences) == 0 {
 		return
 	}
@@ -155,7 +170,7 @@ func (m *leaseMemory) forget(fences []Fence) {
 }
 
 // takeEnded returns the timers whose leases have all ended, once.
-func (m *leaseMemory) takeEnded() []*leaseTimer {
+func (m *LeaseMemory) takeEnded() []*LeaseTimer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := m.timers
@@ -163,40 +178,40 @@ func (m *leaseMemory) takeEnded() []*leaseTimer {
 	return taken
 }
 
-// A leaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If its holder has ended all its
+// A LeaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If its holder has ended all its
 // leases, as nearly always, they need no check at their expiry.
 //
 // A timer is only deleted if this process knows that the ends were committed. The check finds all other cases: leases
 // settled by another process or in a caller's transaction, and unknown outcomes.
-type leaseTimer struct {
-	dueMs int64
-	id    id.LeaseID
+type LeaseTimer struct {
+	DueMs int64
+	ID    id.LeaseID
 	open  int // leases not known to have ended; under the memory's lock
 }
 
-// maxEndedTimers limits the timers kept until the next [Maintenance.ExpireLeases]. If a process never calls it, other
+// maxEndedTimers limits the timers kept until the next engine.Maintenance.ExpireLeases. If a process never calls it, other
 // processes check the leases.
 const maxEndedTimers = 10_000
 
 // over records that a lease of t has ended, and reports whether it was the last.
-func (t *leaseTimer) over() bool {
+func (t *LeaseTimer) over() bool {
 	t.open--
 	return t.open == 0
 }
 
-// forgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error they will be checked.
-func (e *Engine) forgetLeaseTimers(ctx context.Context, op string) error {
-	if e.c.Tx != nil {
+// ForgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error they will be checked.
+func (c *Core) ForgetLeaseTimers(ctx context.Context, op string) error {
+	if c.Tx != nil {
 		return nil // it may be rolled back
 	}
-	for ended := range slices.Chunk(e.leases.takeEnded(), MaxBatch) {
+	for ended := range slices.Chunk(c.Leases.takeEnded(), MaxBatch) {
 		var params db.ForgetLeaseTimersParams
 		for _, w := range ended {
-			params.DueAtMs = append(params.DueAtMs, w.dueMs)
-			params.TimerIDs = append(params.TimerIDs, pgtype.UUID{Bytes: w.id, Valid: true})
+			params.DueAtMs = append(params.DueAtMs, w.DueMs)
+			params.TimerIDs = append(params.TimerIDs, pgtype.UUID{Bytes: w.ID, Valid: true})
 		}
-		if _, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
-			return struct{}{}, e.c.Q.ForgetLeaseTimers(ctx, conn, params)
+		if _, err := InStatement(ctx, c.Impatient(), op, func(conn db.DBTX, _ *Notifications) (struct{}, error) {
+			return struct{}{}, c.Q.ForgetLeaseTimers(ctx, conn, params)
 		}); err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}

@@ -1,38 +1,40 @@
-package engine
+package core
 
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
-	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// leaseFacts has the values that a fence checks. A nil pointer is an execution that does not exist.
-type leaseFacts db.ReadLeasesRow
+// LeaseFacts has the values that a fence checks. A nil pointer is an execution that does not exist.
+type LeaseFacts db.ReadLeasesRow
 
-func (e *Engine) readLeases(ctx context.Context, conn db.DBTX, arrays leaseArrays) (map[int]*leaseFacts, error) {
-	rows, err := e.c.Q.ReadLeases(ctx, conn, db.ReadLeasesParams{
+func (c *Core) ReadLeases(ctx context.Context, conn db.DBTX, arrays LeaseArrays) (map[int]*LeaseFacts, error) {
+	rows, err := c.Q.ReadLeases(ctx, conn, db.ReadLeasesParams{
 		PartitionKeys:  arrays.Partitions,
 		ExecutionIDs:   arrays.Executions,
-		AttemptIndexes: arrays.attempts,
+		AttemptIndexes: arrays.Attempts,
 		Ords:           arrays.Ords(),
-		NowMs:          e.c.NowMs(),
+		NowMs:          c.NowMs(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	facts := make(map[int]*leaseFacts, len(rows))
+	facts := make(map[int]*LeaseFacts, len(rows))
 	for _, row := range rows {
-		facts[int(row.Ord)] = (*leaseFacts)(&row)
+		facts[int(row.Ord)] = (*LeaseFacts)(&row)
 	}
 	return facts, nil
 }
 
 // missing returns the error for a lease whose execution or attempt does not exist.
-func (f *leaseFacts) missing(l Fence) error {
+func (f *LeaseFacts) missing(l id.Fence) error {
 	switch {
 	case f == nil:
 		return &fferr.NotFoundError{Entity: "execution", ID: l.Execution.String()}
@@ -42,17 +44,17 @@ func (f *leaseFacts) missing(l Fence) error {
 	return nil
 }
 
-// fence checks a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
+// Fence checks a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
 // did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
-// is the current one; the lease is live. It returns nil if the call may continue, and [core.ErrRepeated] if it succeeded
+// is the current one; the lease is live. It returns nil if the call may continue, and [ErrRepeated] if it succeeded
 // before. See docs/internals/decisions.md#fences.
-func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
+func (f *LeaseFacts) Fence(l id.Fence, repeated func(*LeaseFacts) bool) error {
 	if err := f.missing(l); err != nil {
 		return err
 	}
 	phase, err := normalise.LifecyclePhase(f.LifecyclePhase)
 	if err != nil {
-		return core.Corrupt("ff_exec_core.lifecycle_phase", err)
+		return Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	refused := func(reason error) error {
 		return &fferr.LeaseError{
@@ -68,7 +70,7 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	case *f.AttemptEpoch != l.Epoch:
 		return refused(fferr.ErrStaleLease)
 	case repeated != nil && repeated(f):
-		return core.ErrRepeated
+		return ErrRepeated
 	case f.OwnershipState == "lease_revoked":
 		return refused(fferr.ErrLeaseRevoked)
 	case phase != state.Active:
@@ -81,7 +83,7 @@ func (f *leaseFacts) fence(l Fence, repeated func(*leaseFacts) bool) error {
 	return nil
 }
 
-func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {
+func (f *LeaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalOutcome {
 	return normalise.TerminalOutcome(normalise.TerminalFacts{
 		Phase:              phase,
 		StoredPhase:        f.LifecyclePhase,
@@ -93,4 +95,25 @@ func (f *leaseFacts) terminalOutcome(phase state.LifecyclePhase) state.TerminalO
 		LastFailureMessage: f.LastFailureMessage,
 		FailureReason:      f.FailureReason,
 	})
+}
+
+// LeaseArrays are leases as the columns of an input table.
+type LeaseArrays struct {
+	ExecutionArrays
+	Attempts []int32
+	Epochs   []int64
+}
+
+func NewLeaseArrays(n int) LeaseArrays {
+	return LeaseArrays{
+		ExecutionArrays: ExecutionArrays{Partitions: make([]int16, 0, n), Executions: make([]pgtype.UUID, 0, n)},
+		Attempts:        make([]int32, 0, n),
+		Epochs:          make([]int64, 0, n),
+	}
+}
+
+func (a *LeaseArrays) Add(f id.Fence) {
+	a.ExecutionArrays.Add(f.Execution.Partition(), f.Execution.UUID())
+	a.Attempts = append(a.Attempts, int32(f.Attempt))
+	a.Epochs = append(a.Epochs, f.Epoch)
 }

@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -16,36 +15,36 @@ import (
 // expected to need, then the executions, then their attempts, and then reads the values that decide. X is an item with
 // those values, V its answer.
 //
-// A settlement is a transition whose judge is the lease's fence ([settlement]). A call by execution ids reads the current
-// attempts instead ([executionReader]).
-type transition[X locked, V any] struct {
-	reader[X]
-	op string // prefix of every error
+// A settlement is a transition whose judge is the lease's fence ([Settlement]). A call by execution ids reads the current
+// attempts instead ([ExecutionReader]).
+type Transition[X locked, V any] struct {
+	Reader[X]
+	Op string // prefix of every error
 
 	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows show
 	// that one has joined a flow. Nil: nothing is known.
 	outside func(positions []int) bool
 	joined  bool
 
-	// keeps reports whether an item that was settled goes on with its lease. Nil: none does.
-	keeps func(n int) bool
+	// Keeps reports whether an item that was settled goes on with its lease. Nil: none does.
+	Keeps func(n int) bool
 
-	// needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
+	// Needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
 	// under the locks; nil means none.
-	needs func(x X) flowLock
+	Needs func(x X) FlowLock
 
-	// judge decides about an item from the values read under its locks. If acts, write changes it. Otherwise nothing is
+	// Judge decides about an item from the values read under its locks. If acts, write changes it. Otherwise nothing is
 	// written, and answer or err is its outcome.
-	judge func(x X) (answer V, acts bool, err error)
+	Judge func(x X) (answer V, acts bool, err error)
 
-	// write changes items, which are in lock order and have distinct executions, and fills their outcomes. It returns
-	// [core.ErrFlowLock] if they need more than needs returned so far.
-	write func(ctx context.Context, tx *core.Txn, items []X, outcomes []Outcome[V]) error
+	// Write changes items, which are in lock order and have distinct executions, and fills their outcomes. It returns
+	// [ErrFlowLock] if they need more than needs returned so far.
+	Write func(ctx context.Context, tx *Txn, items []X, outcomes []fferr.Outcome[V]) error
 }
 
-// A reader has the statements that read and lock the items of a transition.
-type reader[X locked] struct {
-	e            *Engine
+// A Reader has the statements that read and lock the items of a transition.
+type Reader[X locked] struct {
+	c            *Core
 	item         func(n int) X                                            // item n of the input, before it is read
 	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for needs, without locks
 	lockKeys     func(ctx context.Context, conn db.DBTX, items []X) error // locks keys, before the executions; nil: none
@@ -56,30 +55,30 @@ type reader[X locked] struct {
 
 // locked is an item of a transition.
 type locked interface {
-	base() *lockedExecution
+	base() *LockedExecution
 	notFound() error // the error for an execution or attempt that does not exist
 }
 
-// lockedExecution is the part that all items have.
-type lockedExecution struct {
-	n    int // position in the input
-	id   id.ExecutionID
-	row  db.LockExecutionsRow // at first foreseen; zero for an execution that does not exist
+// LockedExecution is the part that all items have.
+type LockedExecution struct {
+	N    int // position in the input
+	ID   id.ExecutionID
+	Row  db.LockExecutionsRow // at first foreseen; zero for an execution that does not exist
 	busy bool                 // another transaction holds the execution or its attempt, so the values decide nothing
 }
 
-func (x *lockedExecution) base() *lockedExecution { return x }
+func (x *LockedExecution) base() *LockedExecution { return x }
 
-// flowLock is how a transition locks the flow of a member. The strongest that an item needs applies to all of them.
-type flowLock int
+// FlowLock is how a transition locks the flow of a member. The strongest that an item needs applies to all of them.
+type FlowLock int
 
 const (
-	noFlow flowLock = iota
-	sharedFlow
-	exclusiveFlow
+	NoFlow FlowLock = iota
+	SharedFlow
+	ExclusiveFlow
 )
 
-// run runs the transition on the items of each chunk, which are in lock order, each chunk in a transaction, and fills
+// Run runs the transition on the items of each chunk, which are in lock order, each chunk in a transaction, and fills
 // their outcomes. A returned error means that nothing happened. A later one is the outcome of all items from there on,
 // because earlier transactions are committed.
 //
@@ -87,8 +86,8 @@ const (
 // [fferr.ErrBusy], and changes the rest: it skips locked executions, attempts and flows. If it meets a lock that can't be
 // skipped, such as a dependent's, it halves the chunk until a locked item is alone. It also halves a chunk with too many
 // flows.
-func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []Outcome[V]) error {
-	chunks, impatient := slices.Clone(chunks), t.e.c.Runner.IsImpatient()
+func (t *Transition[X, V]) Run(ctx context.Context, chunks [][]int, outcomes []fferr.Outcome[V]) error {
+	chunks, impatient := slices.Clone(chunks), t.c.Runner.IsImpatient()
 	for begun := false; len(chunks) > 0; {
 		items := chunks[0]
 		if len(items) == 0 {
@@ -96,28 +95,28 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 			continue
 		}
 		var accepted []int
-		_, err := core.InTx(ctx, t.e.c, t.op, func(tx *core.Txn) (_ struct{}, err error) {
+		_, err := InTx(ctx, t.c, t.Op, func(tx *Txn) (_ struct{}, err error) {
 			accepted, err = t.runIn(ctx, tx, items, outcomes)
 			return struct{}{}, err
 		})
 		switch busy := impatient && errors.Is(err, fferr.ErrBusy); {
 		case err == nil:
 			chunks[0] = nil
-		case errors.Is(err, core.ErrFlowLock):
+		case errors.Is(err, ErrFlowLock):
 			t.joined = true
-		case errors.Is(err, core.ErrRefused):
+		case errors.Is(err, ErrRefused):
 			chunks[0] = accepted
 		case busy && len(items) == 1:
-			outcomes[items[0]] = Outcome[V]{Err: core.Wrap(t.op, fferr.ErrBusy)}
+			outcomes[items[0]] = fferr.Outcome[V]{Err: Wrap(t.Op, fferr.ErrBusy)}
 			chunks[0] = nil
-		case busy || errors.Is(err, core.ErrManyFlows):
+		case busy || errors.Is(err, ErrManyFlows):
 			half := len(items) / 2
 			chunks = slices.Concat([][]int{items[:half], items[half:]}, chunks[1:])
 		case !begun:
 			return err
 		default:
 			for _, n := range slices.Concat(chunks...) {
-				outcomes[n] = Outcome[V]{Err: err}
+				outcomes[n] = fferr.Outcome[V]{Err: err}
 			}
 			return nil
 		}
@@ -127,35 +126,35 @@ func (t *transition[X, V]) run(ctx context.Context, chunks [][]int, outcomes []O
 
 // runIn runs the transition in a transaction and returns the accepted items. A repetition of an accepted execution is
 // accepted too, and gets the outcome of the first. In a caller's transaction it changes all items or none, and returns
-// [core.ErrRefused] in that case.
-func (t *transition[X, V]) runIn(ctx context.Context, tx *core.Txn, items []int, outcomes []Outcome[V]) (accepted []int, err error) {
+// [ErrRefused] in that case.
+func (t *Transition[X, V]) runIn(ctx context.Context, tx *Txn, items []int, outcomes []fferr.Outcome[V]) (accepted []int, err error) {
 	for _, n := range items {
-		outcomes[n] = Outcome[V]{} // discard an earlier try that was rolled back
+		outcomes[n] = fferr.Outcome[V]{} // discard an earlier try that was rolled back
 	}
-	refuse := func(n int, err error) { outcomes[n].Err = core.Wrap(t.op, err) }
+	refuse := func(n int, err error) { outcomes[n].Err = Wrap(t.Op, err) }
 	free, holds, err := t.holdFlows(ctx, tx, items, refuse)
 	if err != nil {
 		return nil, err
 	}
-	read, err := t.lock(ctx, tx, free)
+	read, err := t.Lock(ctx, tx, free)
 	if err != nil {
 		return nil, err
 	}
 	var acting []X
 	repeats := make(map[int]int) // to the first occurrence
 	for _, x := range read {
-		n, err := x.base().n, x.notFound()
+		n, err := x.base().N, x.notFound()
 		switch {
 		case err != nil:
 			refuse(n, err)
 			continue
 		case x.base().busy:
-			refuse(n, core.ErrBusyRow)
+			refuse(n, ErrBusyRow)
 			continue
 		case !holds(x):
-			return nil, core.ErrFlowLock
+			return nil, ErrFlowLock
 		}
-		answer, acts, err := t.judge(x)
+		answer, acts, err := t.Judge(x)
 		switch last := len(acting) - 1; {
 		case err != nil:
 			refuse(n, err)
@@ -163,20 +162,20 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *core.Txn, items []int,
 		case !acts:
 			outcomes[n].Value = answer
 			continue
-		case last >= 0 && acting[last].base().id == x.base().id:
-			repeats[n] = acting[last].base().n
+		case last >= 0 && acting[last].base().ID == x.base().ID:
+			repeats[n] = acting[last].base().N
 		default:
 			acting = append(acting, x)
 		}
 		accepted = append(accepted, n)
 	}
-	if t.e.c.Tx != nil && len(accepted) < len(items) {
-		return accepted, core.ErrRefused
+	if t.c.Tx != nil && len(accepted) < len(items) {
+		return accepted, ErrRefused
 	}
 	if len(acting) == 0 {
 		return nil, nil
 	}
-	if err := t.write(ctx, tx, acting, outcomes); err != nil {
+	if err := t.Write(ctx, tx, acting, outcomes); err != nil {
 		return nil, err
 	}
 	for n, first := range repeats {
@@ -185,12 +184,12 @@ func (t *transition[X, V]) runIn(ctx context.Context, tx *core.Txn, items []int,
 	return accepted, nil
 }
 
-// core.HoldFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
+// HoldFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
 // other items, and a function that reports whether the flow of an item is locked as it needs.
-func (t *transition[X, V]) holdFlows(
-	ctx context.Context, tx *core.Txn, positions []int, refuse func(n int, err error),
+func (t *Transition[X, V]) holdFlows(
+	ctx context.Context, tx *Txn, positions []int, refuse func(n int, err error),
 ) (free []int, holds func(X) bool, err error) {
-	if t.needs == nil {
+	if t.Needs == nil {
 		return positions, func(X) bool { return true }, nil
 	}
 	items := t.items(positions)
@@ -199,45 +198,45 @@ func (t *transition[X, V]) holdFlows(
 			return nil, nil, err
 		}
 	}
-	held, strongest := core.NewFlowSet(t.e.cfg.Partitions), noFlow
-	need := func(x X) flowLock {
-		if x.base().row.FlowID == nil {
-			return noFlow
+	held, strongest := NewFlowSet(t.c.Partitions), NoFlow
+	need := func(x X) FlowLock {
+		if x.base().Row.FlowID == nil {
+			return NoFlow
 		}
-		return t.needs(x)
+		return t.Needs(x)
 	}
 	holds = func(x X) bool {
 		lock := need(x)
-		return lock == noFlow || lock <= strongest && held.Has(*x.base().row.FlowID)
+		return lock == NoFlow || lock <= strongest && held.Has(*x.base().Row.FlowID)
 	}
 	for _, x := range items {
 		lock := need(x)
-		if lock != noFlow && !held.Admit(x.base().row.FlowID) {
-			return nil, nil, core.ErrManyFlows
+		if lock != NoFlow && !held.Admit(x.base().Row.FlowID) {
+			return nil, nil, ErrManyFlows
 		}
 		strongest = max(strongest, lock)
 	}
-	if err := t.e.c.HoldFlows(ctx, tx, held, strongest == exclusiveFlow); err != nil {
+	if err := t.c.HoldFlows(ctx, tx, held, strongest == ExclusiveFlow); err != nil {
 		return nil, nil, err
 	}
 	for _, x := range items {
 		if holds(x) {
-			free = append(free, x.base().n)
+			free = append(free, x.base().N)
 		} else {
-			refuse(x.base().n, core.ErrBusyFlow)
+			refuse(x.base().N, ErrBusyFlow)
 		}
 	}
 	return free, holds, nil
 }
 
-// lock locks the keys, then the executions, then their attempts, and then reads the values that decide about them. Reading
+// Lock locks the keys, then the executions, then their attempts, and then reads the values that decide about them. Reading
 // must be last: a statement that waits for a lock sees all other rows as before the wait. They share a round trip.
-func (r *reader[X]) lock(ctx context.Context, tx *core.Txn, positions []int) ([]X, error) {
+func (r *Reader[X]) Lock(ctx context.Context, tx *Txn, positions []int) ([]X, error) {
 	if len(positions) == 0 {
 		return nil, nil
 	}
 	items := r.items(positions)
-	steps := []core.Step{
+	steps := []Step{
 		func(conn db.DBTX) error { return r.lockExecutions(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.lockAttempts(ctx, conn, items) },
 		func(conn db.DBTX) error { return r.read(ctx, conn, items) },
@@ -246,13 +245,13 @@ func (r *reader[X]) lock(ctx context.Context, tx *core.Txn, positions []int) ([]
 		steps = append(steps, func(conn db.DBTX) error { return r.readMore(ctx, conn, items) })
 	}
 	if r.lockKeys != nil {
-		steps = slices.Insert(steps, 0, core.Step(func(conn db.DBTX) error { return r.lockKeys(ctx, conn, items) }))
+		steps = slices.Insert(steps, 0, Step(func(conn db.DBTX) error { return r.lockKeys(ctx, conn, items) }))
 	}
 	return items, pgtx.InOneTrip(ctx, tx, steps...)
 }
 
 // items returns unread items.
-func (r *reader[X]) items(positions []int) []X {
+func (r *Reader[X]) items(positions []int) []X {
 	items := make([]X, len(positions))
 	for i, n := range positions {
 		items[i] = r.item(n)
@@ -261,21 +260,21 @@ func (r *reader[X]) items(positions []int) []X {
 }
 
 // lockExecutions locks the rows of executions, or marks locked ones as busy if the engine is impatient.
-func (r *reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X) error {
-	var arrays core.ExecutionArrays
+func (r *Reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X) error {
+	var arrays ExecutionArrays
 	for _, x := range items {
-		arrays.Add(x.base().id.Partition(), x.base().id.UUID())
+		arrays.Add(x.base().ID.Partition(), x.base().ID.UUID())
 	}
-	if !r.e.c.Runner.IsImpatient() {
-		rows, err := r.e.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
+	if !r.c.Runner.IsImpatient() {
+		rows, err := r.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
 			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 		})
 		for _, row := range rows {
-			items[row.Ord].base().row = row
+			items[row.Ord].base().Row = row
 		}
 		return err
 	}
-	rows, err := r.e.c.Q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
+	rows, err := r.c.Q.TakeExecutions(ctx, conn, db.TakeExecutionsParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 	})
 	for _, x := range items {
@@ -283,7 +282,7 @@ func (r *reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X)
 	}
 	for _, row := range rows {
 		x := items[row.Ord].base()
-		x.row, x.busy = db.LockExecutionsRow(row), false
+		x.Row, x.busy = db.LockExecutionsRow(row), false
 	}
 	return err
 }

@@ -1,11 +1,11 @@
-package engine
+package core
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/id"
 )
 
 const (
@@ -15,26 +15,26 @@ const (
 	writtenFor   = 10 * time.Minute // after the last frame; at least the lease's TTL
 )
 
-// writtenStreams remembers the leases that have appended frames by this process. Their settlement notifies the readers of
+// WrittenStreams remembers the leases that have appended frames by this process. Their settlement notifies the readers of
 // the stream. It costs other settlements one atomic load.
-type writtenStreams struct {
+type WrittenStreams struct {
 	count atomic.Int64
 
 	mu      sync.Mutex
-	until   map[Fence]time.Time
+	until   map[id.Fence]time.Time
 	sweepAt int
 	swept   time.Time
 }
 
-// note remembers a lease.
-func (w *writtenStreams) note(l *Lease) {
+// Note remembers a lease.
+func (w *WrittenStreams) Note(l id.Fence, ttl time.Duration) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.until == nil {
-		w.until, w.sweepAt = make(map[Fence]time.Time), writtenSweep
+		w.until, w.sweepAt = make(map[id.Fence]time.Time), writtenSweep
 	}
-	if _, known := w.until[l.Fence]; !known && len(w.until) >= w.sweepAt {
+	if _, known := w.until[l]; !known && len(w.until) >= w.sweepAt {
 		if now.Sub(w.swept) < writtenPause {
 			return
 		}
@@ -50,12 +50,12 @@ func (w *writtenStreams) note(l *Lease) {
 			return
 		}
 	}
-	w.until[l.Fence] = now.Add(max(writtenFor, l.TTL))
+	w.until[l] = now.Add(max(writtenFor, ttl))
 	w.count.Store(int64(len(w.until)))
 }
 
 // take returns the streams of leases that have written some, and forgets them.
-func (w *writtenStreams) take(fences []Fence) (keys []core.StreamKey) {
+func (w *WrittenStreams) take(fences []id.Fence) (keys []StreamKey) {
 	if w.count.Load() == 0 || len(fences) == 0 {
 		return nil
 	}
@@ -64,23 +64,23 @@ func (w *writtenStreams) take(fences []Fence) (keys []core.StreamKey) {
 	for _, fence := range fences {
 		if _, known := w.until[fence]; known {
 			delete(w.until, fence)
-			keys = append(keys, core.StreamKey{Execution: fence.Execution, Attempt: fence.Attempt})
+			keys = append(keys, StreamKey{Execution: fence.Execution, Attempt: fence.Attempt})
 		}
 	}
 	w.count.Store(int64(len(w.until)))
 	return keys
 }
 
-// ringStreams notifies the readers of the streams of leases that were settled: it is called after the commit, or passes
+// RingStreams notifies the readers of the streams of leases that were settled: it is called after the commit, or passes
 // the notifications on to the caller's transaction.
-func (e *Engine) ringStreams(settled []Fence) {
-	keys := e.written.take(settled)
+func (c *Core) RingStreams(settled []id.Fence) {
+	keys := c.Written.take(settled)
 	if len(keys) == 0 {
 		return
 	}
-	var due core.Notifications
+	var due Notifications
 	for _, k := range keys {
 		due.Stream(k)
 	}
-	e.c.PassOn(&due)
+	c.PassOn(&due)
 }

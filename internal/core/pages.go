@@ -1,0 +1,60 @@
+package core
+
+import (
+	"iter"
+)
+
+// MaxPage is the largest number of items in a page.
+const MaxPage = 1000
+
+// Page is one page of a listing, and the cursor of the next.
+type Page[T any] struct {
+	Items []T
+	Next  string
+}
+
+// PageOf cuts a page from rows, which were read with one more than limit.
+func PageOf[T any](rows []T, limit int, cursor func(*T) string) Page[T] {
+	if len(rows) <= limit {
+		return Page[T]{Items: rows}
+	}
+	return Page[T]{Items: rows[:limit], Next: cursor(&rows[limit-1])}
+}
+
+// PageSize returns the limit to apply for a caller's limit.
+func PageSize(limit int) (int, error) {
+	switch {
+	case limit < 0:
+		return 0, Invalid("limit", "is negative")
+	case limit == 0:
+		return MaxPage, nil
+	}
+	return min(limit, MaxPage), nil
+}
+
+// Pages iterates over a listing, a page at a time. Nothing is held open while the loop's body runs. P is the public form of
+// [Page].
+func Pages[P ~struct {
+	Items []T
+	Next  string
+}, T any](list func(after string) (P, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := ""; ; {
+			public, err := list(after)
+			page := Page[T](public)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if after = page.Next; after == "" {
+				return
+			}
+		}
+	}
+}
