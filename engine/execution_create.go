@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -51,7 +50,7 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	return e.createExecutions(ctx, specs)
 }
 
-// createExecutions is CreateExecutions for specs that have passed the middleware.
+// createExecutions is CreateExecutions behind the middleware.
 func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]fferr.Outcome[Created], error) {
 	const op = "create executions"
 	b := e.prepareBatch(specs)
@@ -175,7 +174,7 @@ func (e *Engine) createChunk(ctx context.Context, op string, all []creation, chu
 	return nil
 }
 
-// createAtOnce creates executions that need no transaction of several round trips. It returns nil outcomes for others.
+// createAtOnce creates executions without a transaction of several round trips, or returns nil outcomes.
 func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creation, new registration) ([]fferr.Outcome[Created], error) {
 	if creations[0].flow != nil || !new.empty() {
 		return nil, nil
@@ -196,29 +195,29 @@ func (e *Engine) createAtOnce(ctx context.Context, op string, creations []creati
 // createPlain creates executions without keys, outside flows and on known lanes. It uses one statement, or one per
 // group of similar creations.
 func (e *Engine) createPlain(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
-	plan := deal(creations, creationKeys{}, nil)
-	fresh := plan.fresh(creations)
+	r := creationRun{creations: creations}
+	e.deal(&r)
+	fresh := r.fresh()
 	if groups := alike(fresh); groups != nil {
-		if err := e.insertAlike(ctx, op, groups); !errors.Is(err, core.ErrFellThrough) {
-			return plan.waiting(), err
+		if err := e.insertAlike(ctx, op, fresh, groups); !errors.Is(err, core.ErrFellThrough) {
+			return r.waiting(), err
 		}
 	}
-	var created map[id.ExecutionID]Created
 	err := core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		return append([]core.Step{func(conn db.DBTX) (err error) {
-			created, err = e.insertRows(ctx, conn, fresh, nil, e.c.NowMs(), due)
+			r.created, err = e.insertRows(ctx, conn, fresh, nil, e.c.NowMs(), due)
 			return err
-		}}, e.besideInsert(ctx, pointersTo(fresh))...)
+		}}, e.besideInsert(ctx, fresh)...)
 	})
 	if errors.Is(err, core.ErrFellThrough) {
 		// Can't happen: the insert skips existing rows.
 		err = core.Wrap(op, fferr.ErrContention)
 	}
-	return plan.outcomes(created), err
+	return r.outcomes(), err
 }
 
-// createInTx locks the keys first and then inserts the creations that are no duplicates; lanes come last. It locks the flow
-// of members before anything else, and refuses members that the flow has pruned.
+// createInTx locks the keys first and then inserts the new executions; lanes come last. It locks the flow of members before
+// anything else, and refuses pruned members.
 func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creation, new registration) ([]fferr.Outcome[Created], error) {
 	flow := creations[0].flow
 	var pruned map[id.ExecutionID]bool
@@ -248,7 +247,7 @@ func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creat
 		if err := e.createRun(ctx, tx, &r); err != nil {
 			return nil, err
 		}
-		outcomes, made = append(outcomes, r.plan.outcomes(r.created)...), made+len(r.created)
+		outcomes, made = append(outcomes, r.outcomes()...), made+len(r.created)
 	}
 	if len(pruned) > 0 {
 		dealt := outcomes
@@ -269,7 +268,7 @@ func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creat
 	return outcomes, e.register(ctx, tx, new)
 }
 
-// createRun creates executions that change no execution of each other.
+// createRun creates executions. None of them changes another one.
 func (e *Engine) createRun(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	for i := range e.atCreation {
 		if lock := e.atCreation[i].lock; lock != nil {
@@ -292,7 +291,7 @@ func (e *Engine) createRun(ctx context.Context, tx *core.Txn, r *creationRun) er
 }
 
 // lockForMembers locks a flow that is about to grow, and returns the pruned members among the creations. Pruning
-// holds a lock of the flow that the caller's excludes.
+// takes a conflicting lock of the flow.
 func (e *Engine) lockForMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
 	set := core.NewFlowSet(e.cfg.Partitions)
 	set.Add(flow)
@@ -338,8 +337,8 @@ func (e *Engine) countMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, m
 	return err
 }
 
-// besideInsert returns the statements that the steps send behind the insert of creations.
-func (e *Engine) besideInsert(ctx context.Context, creations iter.Seq[*creation]) (beside []core.Step) {
+// besideInsert returns the statements of the steps behind the insert of creations.
+func (e *Engine) besideInsert(ctx context.Context, creations []creation) (beside []core.Step) {
 	for i := range e.atCreation {
 		if insert := e.atCreation[i].insert; insert != nil {
 			beside = append(beside, insert(e, ctx, creations)...)
@@ -352,7 +351,7 @@ func (e *Engine) besideInsert(ctx context.Context, creations iter.Seq[*creation]
 func (e *Engine) insert(
 	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (created map[id.ExecutionID]Created, err error) {
-	beside := e.besideInsert(ctx, pointersTo(creations))
+	beside := e.besideInsert(ctx, creations)
 	if len(beside) == 0 {
 		return e.insertRows(ctx, tx, creations, flow, nowMs, due)
 	}

@@ -33,14 +33,16 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, creations []crea
 	if e.c.Tx != nil || !anyAdmissible(creations) || slices.ContainsFunc(creations, creation.needsKeys) {
 		return nil, nil
 	}
-	plan := deal(creations, creationKeys{}, nil)
-	fresh := plan.fresh(creations)
+	r := creationRun{creations: creations}
+	e.deal(&r)
+	fresh := r.fresh()
 	for first := true; ; first = false {
 		if err := e.ensureKeys(ctx, op, fresh); err != nil {
 			return nil, err
 		}
 		var a admitting
-		created, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (map[id.ExecutionID]Created, error) {
+		var err error
+		r.created, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (map[id.ExecutionID]Created, error) {
 			a = admitting{gateLocks: gateLocks{Engine: e}}
 			if err := a.decide(ctx, tx, fresh); err != nil || first && len(a.missing) > 0 {
 				return nil, err
@@ -48,7 +50,7 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, creations []crea
 			return a.insert(ctx, tx)
 		})
 		if err != nil || !first || len(a.missing) == 0 {
-			return plan.outcomes(created), err
+			return r.outcomes(), err
 		}
 		e.keyRows.forget(a.missing) // deleted since
 	}
@@ -178,7 +180,7 @@ func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionI
 			}
 		}
 	}
-	steps := append(a.alikeSteps(ctx, groups), a.admissions(ctx)...)
+	steps := append(a.alikeSteps(ctx, a.atOnce, groups), a.admissions(ctx)...)
 	if len(steps) > 0 {
 		if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
 			return nil, err
@@ -192,18 +194,4 @@ func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionI
 		maps.Copy(created, others)
 	}
 	return created, nil
-}
-
-// admittedParams adds the limits to the parameters of alike creations.
-func admittedParams(p db.InsertAlikeParams, group []*creation) db.InsertAlikeAdmittedParams {
-	a := db.InsertAlikeAdmittedParams{
-		LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
-		PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
-		OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
-		LimitIDs: make([]string, len(group)), LimitUnits: make([]string, len(group)),
-	}
-	for n, c := range group {
-		_, a.LimitIDs[n], a.LimitUnits[n] = c.gates.texts()
-	}
-	return a
 }

@@ -19,11 +19,11 @@ import (
 // A key or sequence that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of it
 // wait for that as for any new row.
 func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creation) error {
-	keys, err := e.holdKeys(ctx, tx, creations)
-	if err != nil {
+	r := creationRun{creations: creations}
+	if err := e.holdKeys(ctx, tx, &r); err != nil {
 		return err
 	}
-	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, keys, keyedFlow{}); err != nil {
+	if err := e.holdBusinessKeys(ctx, tx, &r); err != nil {
 		return err
 	}
 	unique, members := make(map[uniqueKey]int), make(map[sequenceID][]*creation)
@@ -53,18 +53,14 @@ func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creati
 	if err != nil {
 		return err
 	}
-	keys.unique.held = make(map[uniqueKey]int)
+	r.keys.unique.held = make(map[uniqueKey]int)
 	for key := range got {
-		keys.unique.held[key] = unique[key]
+		r.keys.unique.held[key] = unique[key]
 	}
-	if err := e.settleKeys(ctx, tx, creations, keys, dealing{}); err != nil {
-		return err
-	}
-	if err := e.settleBusinessKeys(ctx, tx, creations, keys.business, dealing{}); err != nil {
-		return err
-	}
-	if err := e.settleUnique(ctx, tx, &creationRun{creations: creations, keys: keys}); err != nil {
-		return err
+	for _, settle := range [...]func(context.Context, *core.Txn, *creationRun) error{e.settleKeys, e.settleBusinessKeys, e.settleUnique} {
+		if err := settle(ctx, tx, &r); err != nil {
+			return err
+		}
 	}
 	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), sequenceID.compare), members, 0)
 	return pgtx.InOneTrip(ctx, tx,

@@ -65,8 +65,8 @@ func alike(creations []creation) [][]*creation {
 
 // insertAlike creates executions in one round trip, with one or a few statements per group. It returns [core.ErrFellThrough]
 // if one of them already exists; none was created then.
-func (e *Engine) insertAlike(ctx context.Context, op string, groups [][]*creation) error {
-	steps := e.alikeSteps(ctx, groups)
+func (e *Engine) insertAlike(ctx context.Context, op string, creations []creation, groups [][]*creation) error {
+	steps := e.alikeSteps(ctx, creations, groups)
 	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		for _, group := range groups {
 			announce(due, group)
@@ -83,14 +83,14 @@ func announce(due *core.Notifications, group []*creation) {
 	}
 }
 
-// alikeSteps returns the statements that insert groups, and the statements of the steps behind them.
-func (e *Engine) alikeSteps(ctx context.Context, groups [][]*creation) (steps []core.Step) {
+// alikeSteps returns the statements that insert the groups of creations, and the statements of the steps behind them.
+func (e *Engine) alikeSteps(ctx context.Context, creations []creation, groups [][]*creation) (steps []core.Step) {
 	for _, group := range groups {
 		for _, part := range core.ByBytes(group, len(group), maxAlikeBytes, (*creation).size) {
 			steps = append(steps, e.alikeStep(ctx, part))
 		}
 	}
-	return append(steps, e.besideInsert(ctx, flattened(groups))...)
+	return append(steps, e.besideInsert(ctx, creations)...)
 }
 
 // alikeStep returns the step that inserts a group.
@@ -98,7 +98,15 @@ func (e *Engine) alikeStep(ctx context.Context, group []*creation) core.Step {
 	p := alikeParams(group, e.c.NowMs())
 	switch like := group[0].likeness(); {
 	case like.admitted:
-		admitted := admittedParams(p, group)
+		admitted := db.InsertAlikeAdmittedParams{
+			LaneID: p.LaneID, Kind: p.Kind, RequiredCapabilities: p.RequiredCapabilities, CreatedAtMs: p.CreatedAtMs, NowMs: p.NowMs,
+			PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, Priorities: p.Priorities, Payloads: p.Payloads,
+			OwnFields: p.OwnFields, RawFields: p.RawFields, Policy: p.Policy,
+			LimitIDs: make([]string, len(group)), LimitUnits: make([]string, len(group)),
+		}
+		for n, c := range group {
+			_, admitted.LimitIDs[n], admitted.LimitUnits[n] = c.gates.texts()
+		}
 		return func(conn db.DBTX) error { return e.c.Q.InsertAlikeAdmitted(ctx, conn, admitted) }
 	case !like.fair:
 		return func(conn db.DBTX) error { return e.c.Q.InsertAlike(ctx, conn, p) }
@@ -150,9 +158,9 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 }
 
 // waiting returns the outcomes if all new executions were inserted and are claimable at once.
-func (d dealing) waiting() []fferr.Outcome[Created] {
-	for _, i := range d.creates {
-		d.results[i].Value.State = state.PublicWaiting
+func (r *creationRun) waiting() []fferr.Outcome[Created] {
+	for _, i := range r.creates {
+		r.results[i].Value.State = state.PublicWaiting
 	}
-	return d.results
+	return r.results
 }

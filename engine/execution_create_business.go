@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
@@ -27,17 +28,17 @@ type keyedFlow struct {
 	key  id.BusinessKey
 }
 
-// holdBusinessKeys inserts the business keys of creations, except those of repetitions by an idempotency key, and that
-// of their flow if it is new too. It waits for other creators of the same keys.
-func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, idempotency creationKeys, of keyedFlow) (businessKeys, error) {
-	keys := businessKeys{}
+// holdBusinessKeys inserts the business keys of a run, except the keys of repetitions by an idempotency key, and the key of
+// its flow if the flow is new too. It waits for other creators of the same keys.
+func (e *Engine) holdBusinessKeys(ctx context.Context, tx *core.Txn, r *creationRun) error {
+	creations, keys, of := r.creations, &r.keys.business, r.newFlow
 	first := make(map[id.BusinessKey]int)
 	for i := range creations {
 		c := &creations[i]
 		if c.business.IsZero() {
 			continue
 		}
-		if _, repeated := idempotency.taken[c.scope()]; repeated && c.keyed() {
+		if _, repeated := r.keys.taken[c.scope()]; repeated && c.keyed() {
 			continue
 		}
 		if _, twice := first[c.business]; !twice {
@@ -48,7 +49,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 		first[of.key] = ofFlow
 	}
 	if len(first) == 0 {
-		return keys, nil
+		return nil
 	}
 	keys.taken, keys.held = make(map[id.BusinessKey]keyHolder), make(map[id.BusinessKey]int)
 	// A taken key that is gone when it is read was deleted with its holder. Try again with it.
@@ -71,7 +72,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 		}
 		rows, err := e.c.Q.InsertBusinessKeys(ctx, tx, insert)
 		if err != nil {
-			return keys, err
+			return err
 		}
 		for _, row := range rows {
 			key := id.BusinessKey{Name: row.Name, Value: row.Value}
@@ -80,12 +81,12 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx db.DBTX, creations []c
 		pending = slices.DeleteFunc(pending, func(key id.BusinessKey) bool { _, ours := keys.held[key]; return ours })
 		holders, err := e.listHolders(ctx, tx, pending)
 		if err != nil {
-			return keys, err
+			return err
 		}
 		maps.Copy(keys.taken, holders)
 		pending = slices.DeleteFunc(pending, func(key id.BusinessKey) bool { _, taken := keys.taken[key]; return taken })
 	}
-	return keys, nil
+	return nil
 }
 
 // listHolders returns the holders of business keys. A key that nothing has is missing.
@@ -113,31 +114,44 @@ func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []id.Busine
 	return holders, err
 }
 
-// businessTaken returns an error if another execution or flow has a creation's business key.
-func (d dealing) businessTaken(c *creation, creations []creation, keys businessKeys) error {
+// businessTaken refuses a creation if another execution or flow has its business key.
+func (r *creationRun) businessTaken(i int) (fferr.Outcome[Created], bool) {
+	c := &r.creations[i]
 	if c.business.IsZero() {
-		return nil
+		return fferr.Outcome[Created]{}, false
 	}
-	if holder, taken := keys.taken[c.business]; taken && (holder.flow != nil || holder.execution != c.id) {
-		return holder.conflict(c.business)
+	holder, taken := r.keys.business.taken[c.business]
+	if taken = taken && (holder.flow != nil || holder.execution != c.id); !taken {
+		var owner int
+		if owner, taken = r.keyOwner[c.business]; !taken {
+			return fferr.Outcome[Created]{}, false
+		}
+		holder = keyHolder{execution: r.creations[owner].id}
 	}
-	if owner, taken := d.keyOwner[c.business]; taken {
-		return keyHolder{execution: creations[owner].id}.conflict(c.business)
-	}
-	return nil
+	return fferr.Outcome[Created]{Value: Created{ID: c.id}, Err: holder.conflict(c.business)}, true
 }
 
-// settleBusinessKeys assigns the held business keys to the creations that own them, and deletes the unowned ones.
-func (e *Engine) settleBusinessKeys(ctx context.Context, tx db.DBTX, creations []creation, keys businessKeys, plan dealing) error {
+func (r *creationRun) takeBusiness(i int) {
+	if c := &r.creations[i]; !c.business.IsZero() {
+		if r.keyOwner == nil {
+			r.keyOwner = make(map[id.BusinessKey]int)
+		}
+		r.keyOwner[c.business] = i
+	}
+}
+
+// settleBusinessKeys assigns the held business keys to their creations, and deletes the unowned ones.
+func (e *Engine) settleBusinessKeys(ctx context.Context, tx *core.Txn, r *creationRun) error {
+	keys := r.keys.business
 	var reuse db.ReuseBusinessKeysParams
 	var unused db.DropBusinessKeysParams
 	for _, key := range slices.SortedFunc(maps.Keys(keys.held), compareBusinessKeys) {
 		named := keys.held[key]
-		owner, owned := plan.keyOwner[key]
+		owner, owned := r.keyOwner[key]
 		switch {
 		case named == ofFlow:
 		case owned && owner != named:
-			c := &creations[owner]
+			c := &r.creations[owner]
 			reuse.PartitionKeys = append(reuse.PartitionKeys, businessKeyPartition(key))
 			reuse.Names = append(reuse.Names, key.Name)
 			reuse.KeyValues = append(reuse.KeyValues, key.Value)

@@ -156,7 +156,7 @@ func (e *Engine) readLimits(ctx context.Context, into map[limitID]limitRule) err
 	return err
 }
 
-// undeclaredOf returns the limits that marked creations declare, each once.
+// undeclaredOf returns the limits declared by marked creations, each once.
 func undeclaredOf(creations []creation) map[limitID]limitRule {
 	var rules map[limitID]limitRule
 	for i := range creations {

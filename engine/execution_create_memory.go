@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
-// unknownLanes returns the lanes of creations that this engine has not seen registered, sorted.
+// unknownLanes returns the lanes of creations, sorted, without the lanes this engine has seen registered.
 func (e *Engine) unknownLanes(creations []creation) []string {
 	var lanes []string
 	for i := range creations {
@@ -51,7 +51,7 @@ func (e *Engine) register(ctx context.Context, tx db.DBTX, r registration) error
 	return e.declare(ctx, tx, r.limits)
 }
 
-// remember spares the next creations of this process a registration that was committed.
+// remember spares the next creations of this process a committed registration.
 func (e *Engine) remember(r registration) {
 	e.lanes.add(r.lanes)
 	e.periods.remember(r.period)
@@ -60,8 +60,8 @@ func (e *Engine) remember(r registration) {
 	}
 }
 
-// creationMemory has the steps of creations, and the rows that this process has written or read, so that creations need not
-// write them again.
+// creationMemory has the steps of creations, and the rows this process has written or read: creations need not write them
+// again.
 type creationMemory struct {
 	atCreation []creationStep
 	lanes      known[string]
@@ -74,7 +74,7 @@ type creationMemory struct {
 // maxKnown is the number of values in a set of [known] ones.
 const maxKnown = 100_000
 
-// known is a set of values that have a row. Writing a row again changes nothing, so a full set is simply cleared.
+// known is a set of values with a row. Writing a row again changes nothing, so a full set is simply cleared.
 type known[V comparable] struct {
 	mu     sync.RWMutex
 	values map[V]struct{}

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"context"
-	"iter"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
@@ -16,7 +14,9 @@ import (
 //	before  before a chunk's transaction: commits rows for the chunk to rely on
 //	atOnce  creates a whole chunk in fewer statements, or returns nil outcomes
 //	split   divides a chunk into runs, so that no creation changes an execution of its own run, and locks for all runs
-//	lock    locks a run's keys, and decides which creations they allow
+//	lock    locks a run's keys, and reads the executions that have them
+//	taken   decides whether one creation of a run is a duplicate or refused
+//	take    gives an undecided creation its keys, for the later ones to meet
 //	insert  returns the statements to send behind the insert
 //	after   completes a run whose rows exist
 type creationStep struct {
@@ -25,35 +25,31 @@ type creationStep struct {
 	atOnce func(*Engine, context.Context, string, []creation) ([]fferr.Outcome[Created], error)
 	split  func(*Engine, context.Context, *core.Txn, []creation) ([][]creation, error)
 	lock   func(*Engine, context.Context, *core.Txn, *creationRun) error
-	insert func(*Engine, context.Context, iter.Seq[*creation]) []core.Step
+	taken  func(*creationRun, int) (fferr.Outcome[Created], bool)
+	take   func(*creationRun, int)
+	insert func(*Engine, context.Context, []creation) []core.Step
 	after  func(*Engine, context.Context, *core.Txn, *creationRun) error
 }
 
-// creationSteps lists the capabilities that act at creation. The order within a field is the order of locks: idempotency keys, business
+// creationSteps lists the capabilities with a part in creation. The order within a field is the order of locks: idempotency keys, business
 // keys, unique keys, sequences, then the places of fair work. Budgets only name gates, which the insert writes.
 func creationSteps() []creationStep {
 	return []creationStep{
 		{ // idempotency keys
-			lock: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) (err error) {
-				r.keys, err = e.holdKeys(ctx, tx, r.creations)
-				return err
-			},
-			after: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) error {
-				return e.settleKeys(ctx, tx, r.creations, r.keys, r.plan)
-			},
+			lock: (*Engine).holdKeys, after: (*Engine).settleKeys,
+			taken: (*creationRun).keyTaken, take: (*creationRun).takeKey,
+		},
+		{ // ids
+			taken: (*creationRun).idTaken, take: (*creationRun).takeID,
 		},
 		{ // business keys
-			lock: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) (err error) {
-				r.keys.business, err = e.holdBusinessKeys(ctx, tx, r.creations, r.keys, keyedFlow{})
-				return err
-			},
-			after: func(e *Engine, ctx context.Context, tx *core.Txn, r *creationRun) error {
-				return e.settleBusinessKeys(ctx, tx, r.creations, r.keys.business, r.plan)
-			},
+			lock: (*Engine).holdBusinessKeys, after: (*Engine).settleBusinessKeys,
+			taken: (*creationRun).businessTaken, take: (*creationRun).takeBusiness,
 		},
 		{ // unique work
 			check: (*Engine).setUniqueKeys, atOnce: (*Engine).createUnique,
 			split: (*Engine).splitUnique, lock: (*Engine).holdUnique, after: (*Engine).settleUnique,
+			taken: (*creationRun).uniqueTaken, take: (*creationRun).takeUnique,
 		},
 		{ // sequences
 			after: (*Engine).seatCreated,
@@ -80,16 +76,7 @@ type creationBatch struct {
 	results   []fferr.Outcome[Created]
 }
 
-// refuse sets the error of a creation, which no later step looks at.
+// refuse sets the error of a creation. No later step looks at it.
 func (b *creationBatch) refuse(i int, err error) {
 	b.results[i].Err, b.creations[i].refused = err, true
-}
-
-// A creationRun is a set of executions that one insert creates.
-type creationRun struct {
-	flow      *id.FlowID // whose members they are
-	creations []creation
-	keys      creationKeys               // which lock has filled
-	plan      dealing                    // by the keys
-	created   map[id.ExecutionID]Created // by the insert
 }

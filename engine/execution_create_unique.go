@@ -365,29 +365,40 @@ func (e *Engine) takeOverUnique(
 	return uniqueKeySet(rows), err
 }
 
-// uniqueTaken returns the outcome of a creation whose key another execution has.
-func (d dealing) uniqueTaken(i int, creations []creation, keys uniqueKeys) (Created, bool) {
-	c := &creations[i]
+// uniqueTaken makes a creation a duplicate if another execution has its key.
+func (r *creationRun) uniqueTaken(i int) (out fferr.Outcome[Created], taken bool) {
+	c := &r.creations[i]
 	if c.unique == nil {
-		return Created{}, false
+		return out, false
 	}
-	if holder, taken := keys.taken[c.unique.key]; taken && holder.execution != c.id {
-		return Created{ID: holder.execution, Duplicate: true, Replaced: holder.replacedBy == i}, true
+	if holder, taken := r.keys.unique.taken[c.unique.key]; taken && holder.execution != c.id {
+		out.Value = Created{ID: holder.execution, Duplicate: true, Replaced: holder.replacedBy == i}
+		return out, true
 	}
-	owner, taken := d.uniqueOwner[c.unique.key]
-	if !taken {
-		return Created{}, false
+	owner, taken := r.uniqueOwner[c.unique.key]
+	if taken {
+		out.Value = Created{ID: r.creations[owner].id, Duplicate: true}
 	}
-	return Created{ID: creations[owner].id, Duplicate: true}, true
+	return out, taken
 }
 
-// settleUnique gives the held keys to the creations that own them, and deletes the unowned ones.
+func (r *creationRun) takeUnique(i int) {
+	if c := &r.creations[i]; c.unique != nil {
+		if r.uniqueOwner == nil {
+			r.uniqueOwner = make(map[uniqueKey]int, len(r.creations))
+		}
+		r.uniqueOwner[c.unique.key] = i
+		r.results[i].Value.Cancelled = r.keys.unique.cancelled[c.unique.key]
+	}
+}
+
+// settleUnique gives the held keys to their creations, and deletes the unowned ones.
 func (e *Engine) settleUnique(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	creations, keys := r.creations, r.keys.unique
 	var reuse db.ReuseUniqueKeysParams
 	var unused db.DropUniqueKeysParams
 	for _, key := range slices.SortedFunc(maps.Keys(keys.held), uniqueKey.compare) {
-		owner, owned := r.plan.uniqueOwner[key]
+		owner, owned := r.uniqueOwner[key]
 		switch {
 		case owned && owner != keys.held[key]:
 			c := &creations[owner]

@@ -35,12 +35,12 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 	if !uniqueAtOnce(creations) {
 		return nil, nil
 	}
-	keys := creationKeys{unique: uniqueKeys{taken: make(map[uniqueKey]uniqueHolder)}}
+	r := creationRun{creations: creations}
 	for range 2 {
-		plan := deal(creations, keys, nil)
-		fresh := plan.freshByKey(creations)
+		e.deal(&r)
+		fresh := r.freshByKey()
 		if len(fresh) == 0 {
-			return plan.results, nil
+			return r.results, nil
 		}
 		if len(core.ByBytes(fresh, len(fresh), maxAlikeBytes, (*creation).size)) > 1 {
 			break
@@ -50,23 +50,21 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 			break
 		}
 		if err != nil || len(taken) == 0 {
-			return plan.waiting(), err
+			return r.waiting(), err
 		}
 		if slices.ContainsFunc(fresh, func(c *creation) bool { _, is := taken[c.unique.key]; return is && c.unique.changes() }) {
 			break
 		}
-		for key, holder := range taken {
-			keys.unique.taken[key] = holder
-		}
+		r.keys.unique.taken = taken
 	}
 	return nil, nil
 }
 
 // freshByKey returns the creations that create an execution, in the order of their unique keys.
-func (d dealing) freshByKey(creations []creation) []*creation {
-	fresh := make([]*creation, len(d.creates))
-	for n, i := range d.creates {
-		fresh[n] = &creations[i]
+func (r *creationRun) freshByKey() []*creation {
+	fresh := make([]*creation, len(r.creates))
+	for n, i := range r.creates {
+		fresh[n] = &r.creations[i]
 	}
 	slices.SortFunc(fresh, func(a, b *creation) int { return a.unique.key.compare(b.unique.key) })
 	return fresh

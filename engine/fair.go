@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"sync"
 
@@ -126,11 +125,12 @@ const maxLeftPlaces = 1000
 // recordPlaces returns the steps that record the places of creations, behind the one that inserts them: the last one of each
 // tenant, and all of ids that callers have given, which may exist already. Places that tenants have left are deleted before.
 // Without fair ones there is no step.
-func (e *Engine) recordPlaces(ctx context.Context, creations iter.Seq[*creation]) []core.Step {
+func (e *Engine) recordPlaces(ctx context.Context, creations []creation) []core.Step {
 	var p db.EnsureFairPlacesParams
 	left := db.DropLeftPlacesParams{MaxItems: maxLeftPlaces}
 	var last map[int64]int // by tenant, of those that can't exist
-	for c := range creations {
+	for i := range creations {
+		c := &creations[i]
 		if c.placeNs == 0 {
 			continue
 		}
@@ -192,7 +192,7 @@ func (e *Engine) placeReturning(ctx context.Context, tx *core.Txn, creations []c
 	}
 	moves.PlacesMs = placesMs(creations)
 	steps := []core.Step{func(conn db.DBTX) error { return e.c.Q.MoveFairExecutions(ctx, conn, moves) }}
-	if err := pgtx.InOneTrip(ctx, tx, append(steps, e.recordPlaces(ctx, pointersTo(creations))...)...); err != nil {
+	if err := pgtx.InOneTrip(ctx, tx, append(steps, e.recordPlaces(ctx, creations)...)...); err != nil {
 		return err
 	}
 	for i := range creations {
@@ -207,30 +207,6 @@ func (c *creation) announce(due *core.Notifications) {
 		due.Resumed(c.lane)
 	} else {
 		due.Lane(c.lane)
-	}
-}
-
-// pointersTo iterates over the addresses of elements.
-func pointersTo[T any](s []T) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for i := range s {
-			if !yield(&s[i]) {
-				return
-			}
-		}
-	}
-}
-
-// flattened iterates over the elements of slices.
-func flattened[T any](slices [][]T) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for _, s := range slices {
-			for _, x := range s {
-				if !yield(x) {
-					return
-				}
-			}
-		}
 	}
 }
 

@@ -317,11 +317,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 	if err := e.register(ctx, tx, plan.new); err != nil {
 		return CreatedFlow{}, err
 	}
-	keys, err := e.holdKeys(ctx, tx, plan.creations)
-	if err != nil {
-		return CreatedFlow{}, err
-	}
-	if err := e.holdFlowKeys(ctx, tx, plan.creations, &keys, keyedFlow{plan.id, plan.business}); err != nil {
+	if err := e.holdFlowKeys(ctx, tx, plan.creations, keyedFlow{plan.id, plan.business}); err != nil {
 		return CreatedFlow{}, err
 	}
 	created, err := e.insertNodes(ctx, tx, plan, nowMs)
@@ -343,23 +339,27 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 	return CreatedFlow{ID: plan.id}, nil
 }
 
-// holdFlowKeys holds the business keys of a flow's new executions, and of the flow if it is new too. All of them are
-// needed, and so are the idempotency keys.
-func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []creation, keys *creationKeys, of keyedFlow) (err error) {
-	if keys.business, err = e.holdBusinessKeys(ctx, tx, creations, *keys, of); err != nil {
+// holdFlowKeys holds the keys of a flow's new executions, and the business key of the flow if it is new too. All of them
+// are needed.
+func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []creation, of keyedFlow) error {
+	r := creationRun{creations: creations, newFlow: of}
+	if err := e.holdKeys(ctx, tx, &r); err != nil {
 		return err
 	}
-	if holder, taken := keys.business.taken[of.key]; taken {
+	if err := e.holdBusinessKeys(ctx, tx, &r); err != nil {
+		return err
+	}
+	if holder, taken := r.keys.business.taken[of.key]; taken {
 		return holder.conflict(of.key)
 	}
-	dealt := deal(creations, *keys, nil)
-	if err := dealt.wantAll(creations); err != nil {
+	e.deal(&r)
+	if err := r.wantAll(); err != nil {
 		return err
 	}
-	if err := e.settleKeys(ctx, tx, creations, *keys, dealt); err != nil {
+	if err := e.settleKeys(ctx, tx, &r); err != nil {
 		return err
 	}
-	return e.settleBusinessKeys(ctx, tx, creations, keys.business, dealt)
+	return e.settleBusinessKeys(ctx, tx, &r)
 }
 
 // checkBusinessKeys refuses a business key that a flow and its nodes have more than once.

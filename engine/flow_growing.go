@@ -189,7 +189,7 @@ func (w *growing) lockMembers(ctx context.Context) error {
 			downstream[d.downstream] = true
 		}
 	}
-	if err := w.holdKeys(ctx); err != nil {
+	if err := w.e.holdFlowKeys(ctx, w.tx, w.creates, w.newFlow); err != nil {
 		return err
 	}
 	return w.lock(ctx, lock, downstream, named)
@@ -220,15 +220,6 @@ func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bo
 		w.pruned[id.ExecutionIDFromRow(w.partition, x.Bytes)] = true
 	}
 	return err
-}
-
-// holdKeys takes the keys of the new executions, and the business key of a new flow.
-func (w *growing) holdKeys(ctx context.Context) error {
-	keys, err := w.e.holdKeys(ctx, w.tx, w.creates)
-	if err != nil {
-		return err
-	}
-	return w.e.holdFlowKeys(ctx, w.tx, w.creates, &keys, w.newFlow)
 }
 
 // lock locks executions, and reads in the same round trip their states, the inbound edges of some of them, and edges by

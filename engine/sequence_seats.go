@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// seatCreated gives executions that were just created as blocked their places in sequences, and corrects their states in
+// seatCreated gives executions just created as blocked their places in sequences, and corrects their states in
 // the run. It locks the sequences in the order of their ids, until the transaction ends: so the order of places is the order
 // of commits.
 //
@@ -20,7 +20,7 @@ import (
 // write is paid by executions of sequences alone.
 func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	members := make(map[sequenceID][]*creation)
-	for _, i := range r.plan.creates {
+	for _, i := range r.creates {
 		c := &r.creations[i]
 		if _, isNew := r.created[c.id]; isNew && !c.sequence.IsZero() {
 			s := sequenceOf(c.namespace, c.sequence.Key)
@@ -31,9 +31,13 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 		return nil
 	}
 	sequences := slices.SortedFunc(maps.Keys(members), sequenceID.compare)
-	last, err := e.lockSequences(ctx, tx, sequences, members)
+	locked, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1)) // each gives out a place for each member
 	if err != nil {
 		return err
+	}
+	last := make(map[sequenceID]int64, len(locked))
+	for _, row := range locked {
+		last[row.SequenceID.Bytes] = row.LastPlace
 	}
 	var seats db.SeatMembersParams
 	if seats.NowMs, err = e.c.Q.GetNow(ctx, tx, e.c.NowMs()); err != nil {
@@ -83,18 +87,6 @@ func sequenceParams(sequences []sequenceID, members map[sequenceID][]*creation, 
 		params.Counts = append(params.Counts, each*int64(len(members[s])))
 	}
 	return params
-}
-
-// lockSequences locks sequences and returns the last place of each. Each gives out as many as it has new members.
-func (e *Engine) lockSequences(
-	ctx context.Context, tx db.DBTX, sequences []sequenceID, members map[sequenceID][]*creation,
-) (map[sequenceID]int64, error) {
-	rows, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1))
-	last := make(map[sequenceID]int64, len(rows))
-	for _, row := range rows {
-		last[row.SequenceID.Bytes] = row.LastPlace
-	}
-	return last, err
 }
 
 // advanceSequences gives the first members of sequences their turn. It returns those that are busy.

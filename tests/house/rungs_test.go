@@ -36,7 +36,7 @@ var engineRungs = []rung{
 	{"held", "execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_admitted execution_create_alike execution_create_checked execution_create_keys execution_create_ahead execution_create_delay execution_create_memory " +
-		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits execution_create_steps sequence_seats " +
+		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits execution_create_run execution_create_steps sequence_seats " +
 		"retention_shortest"},
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
