@@ -91,14 +91,11 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 		if created.Existed = !inserted; err != nil || !inserted {
 			return Grown{}, err
 		}
-		if err := e.register(ctx, tx, plan.new); err != nil {
-			return Grown{}, err
-		}
 		w, err := e.grow(ctx, tx, g)
 		if err != nil {
 			return Grown{}, err
 		}
-		return w.grown(), nil
+		return w.grown(), e.register(ctx, tx, plan.new)
 	})
 	if err != nil {
 		return CreatedFlow{}, err
@@ -314,9 +311,6 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 	if err != nil || !inserted {
 		return CreatedFlow{ID: plan.id, Existed: !inserted}, err
 	}
-	if err := e.register(ctx, tx, plan.new); err != nil {
-		return CreatedFlow{}, err
-	}
 	if err := e.holdFlowKeys(ctx, tx, plan.creations, keyedFlow{plan.id, plan.business}); err != nil {
 		return CreatedFlow{}, err
 	}
@@ -336,7 +330,7 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 			return CreatedFlow{}, err
 		}
 	}
-	return CreatedFlow{ID: plan.id}, nil
+	return CreatedFlow{ID: plan.id}, e.register(ctx, tx, plan.new)
 }
 
 // holdFlowKeys holds the keys of a flow's new executions, and the business key of the flow if it is new too. All of them

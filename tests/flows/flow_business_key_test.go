@@ -1,7 +1,9 @@
 package flows
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -128,5 +130,41 @@ func TestGrowthWithBusinessKeys(t *testing.T) {
 	}
 	if found, err := f.FindExecutionByKey(t.Context(), key.Name, key.Value); found != f.NodeID(flow, "late") || err != nil {
 		t.Errorf("found %s, %v", found, err)
+	}
+}
+
+// A flow locks its keys and then its new lanes, as creations do: the reverse order of two calls would be a deadlock.
+func TestFlowLocksLanesAfterKeys(t *testing.T) {
+	t.Parallel()
+	for _, joined := range []bool{false, true} {
+		t.Run(fmt.Sprintf("joined_%t", joined), func(t *testing.T) {
+			f := fixture.NewFlows(t)
+			rival := f.Rival(t)
+			spec := keyed(f, "")
+			spec.Nodes[1].Spec.Lane = id.LaneID(f.Fixture.Name + "-new")
+			if joined {
+				spec.ID = id.NewFlowID()
+				spec.Nodes[0] = engine.Node{Key: "start", Execution: f.Standalone(t, spec.ID, "start")}
+			}
+			tx := f.BeginTx(t)
+			first, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: spec.Nodes[1].Spec.BusinessKey})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait := fixture.Async(t, func(ctx context.Context) error {
+				_, err := rival.CreateFlow(ctx, spec)
+				return err
+			})
+			rival.AwaitBlocked(t, f.Fixture)
+			if written := fixture.Texts(t, f.Pool, `
+				SELECT l.mode FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+				WHERE a.application_name = $1 AND l.relation = 'ff_lane_registry'::regclass AND l.mode = 'RowExclusiveLock'`, rival.Name); len(written) > 0 {
+				t.Error("a flow registers its lanes before it has its keys")
+			}
+			fixture.Commit(t, tx)
+			if conflict, ok := errors.AsType[*fferr.KeyConflictError](wait()); !ok || conflict.Existing != first.ID {
+				t.Errorf("the flow's creation returned %v, want a conflict with %s", conflict, first.ID)
+			}
+		})
 	}
 }
