@@ -18,29 +18,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// TryForever is a value for [Consumer.MaxTries]: no event is ever set aside, and an event that keeps failing holds up all
+// TryForever is a value for [Consumer.MaxTries]: the consumer never sets an event aside, and a failing event delays all
 // later ones.
 const TryForever = -1
 
-// Consumer names a consumer and sets how it works. Every field but Name has a default, its zero value.
+// Consumer names a consumer and sets how it works. Only Name is required; the zero value of each other field is its
+// default.
 type Consumer struct {
-	// Name identifies the consumer in its outbox: 1 to 255 bytes of UTF-8 without control characters or "|". Processes that
-	// use the same name share the position, and one of them works at a time. The same name in two outboxes is two consumers.
+	// Name identifies the consumer in its outbox: 1 to 255 bytes of UTF-8 without control characters or "|". Processes
+	// with the same name share the position, and one works at a time. The same name in two outboxes is two consumers.
 	Name string
 
-	// From is where a new consumer begins: at [Beginning], with the oldest event that is kept, or after another cursor.
-	// Default: with events committed from its creation on. It has no effect on a consumer that exists.
+	// From is where a new consumer begins: at [Beginning], with the oldest event kept, or after another cursor.
+	// Default: with events committed from its creation on. From has no effect on an existing consumer.
 	From Cursor
 
 	// Batch is the largest number of events in one transaction, up to 1024. Default 256.
 	Batch int
 
-	// MaxTries is how often the handler may fail on a single event before that event is set aside. Default 10. [TryForever]
-	// removes the limit.
+	// MaxTries is how often the handler may fail on a single event before the consumer sets the event aside. Default
+	// 10. [TryForever] removes the limit.
 	MaxTries int
 
-	// Backoff is the pause after each of these failures. Default: it starts at 1 s and doubles up to 5 min, with jitter
-	// between half the pause and all of it.
+	// Backoff is the pause after each of these failures. Default: 1 s, doubling up to 5 min, with jitter between half
+	// the pause and all.
 	Backoff policy.Backoff
 
 	// Timeout limits one transaction, from 1 s to 24 h. The handler's context ends then. The server ends the transaction two
@@ -48,8 +49,8 @@ type Consumer struct {
 	// others from taking over. Default 60 s.
 	Timeout time.Duration
 
-	// Wake lists the lanes on which the handler creates work. Their workers are woken after each commit. Default: none;
-	// workers find the work at their next poll.
+	// Wake lists the lanes on which the handler creates work. Their workers are notified after each commit. Default:
+	// none; workers find the work at their next poll.
 	Wake []id.LaneID
 }
 
@@ -75,20 +76,20 @@ func Handle[E any](
 }
 
 // HandleWith runs fn for each event of a source, in order, as a named consumer, until ctx ends. It commits fn's writes
-// through tx together with the consumer's position, so each event has its effects in that database exactly once. Effects
-// elsewhere, such as a call to another system, may happen again.
+// through tx together with the consumer's position, so each event has its effects in that database exactly once.
+// Effects elsewhere, such as a call to another system, may happen again.
 //
-// fn shares one READ COMMITTED transaction with neighbouring events and should be quick. It must not call Commit or
-// Rollback, which fail; [engine.Engine.WithTx] gives it the engine's operations. Its context ends with ctx or after
-// [Consumer.Timeout]. Any number of processes may run a consumer, and one works at a time.
+// fn shares one READ COMMITTED transaction with neighbouring events and should be quick. Calls of Commit or Rollback
+// fail. [engine.Engine.WithTx] makes the engine's operations join the transaction. The context of fn ends with ctx or
+// after [Consumer.Timeout]. Any number of processes may run a consumer, and one works at a time.
 //
 // If fn fails or panics, the transaction rolls back and the event is retried alone, with growing pauses. After
-// [Consumer.MaxTries] it is set aside ([SetAside]) and the consumer continues. fn should return connection errors, wrapped
-// or not: they don't count as tries. A consumer that exists continues from its stored position, even with a wider filter;
-// [MoveConsumer] moves it. docs/events-consumers.md describes failover, retries and trimming.
+// [Consumer.MaxTries] the consumer sets the event aside ([SetAside]) and continues. fn should return connection errors,
+// wrapped or not: they don't count as tries. An existing consumer continues from its stored position, even with a wider
+// filter; [MoveConsumer] moves the position. docs/events-consumers.md describes failover, retries and trimming.
 //
 // Errors: nil once ctx has ended. Before the first event: [fferr.ErrInvalidInput], also for an engine bound to a
-// transaction, and those of [Subscribe] and of the database. Later: [*GapError] if unread events were deleted, or
+// transaction, and errors of [Subscribe] and of the database. Later: [*GapError] if unread events were deleted, or
 // [*CursorAheadError] if the database is older than the position; choose a position and call [MoveConsumer].
 // [fferr.ErrNotFound] if the consumer was removed.
 //
@@ -114,9 +115,9 @@ func HandleWith[E any](
 	})
 }
 
-// HandleBatches is [HandleWith] for a handler that takes a batch of events, in order: at least one, at most
-// [Consumer.Batch]. Writing a whole batch with one statement is much faster than one event at a time. If a batch fails, it
-// is halved until it succeeds or one event is left, which is then retried alone.
+// HandleBatches is [HandleWith] for a handler of batches: in order, at least one event, at most [Consumer.Batch].
+// Writing a whole batch with one statement is much faster than one event at a time. If a batch fails, HandleBatches
+// halves the batch until one succeeds or has a single event, which is then retried alone.
 func HandleBatches[E any](
 	ctx context.Context, eng *engine.Engine, consumer Consumer, src Source[E],
 	fn func(ctx context.Context, tx pgx.Tx, events []E) error,
@@ -161,7 +162,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 	return nil
 }
 
-// readable returns an error for a source that a consumer cannot read.
+// readable returns an error for a source that consumers cannot read.
 func readable[E any](src Source[E]) error {
 	if src.err == nil && src.decode == nil {
 		return &fferr.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}

@@ -31,17 +31,17 @@ const (
 	lastOutage  = 5 * time.Second
 )
 
-// item is an event that was read and not yet handled.
+// item is a read event, not yet handled.
 type item[E any] struct {
 	row   *outbox.Row
 	event E
-	err   error // why it cannot be read; nil if it can
+	err   error // why the event cannot be read, or nil
 }
 
 // consumer is one call of [Handle]. A single goroutine renews the hold, reads and handles, in turn.
 //
-// Its fields only cache the row. Every write is guarded: a handler's transaction locks the row and continues only if the
-// row has this holder and this position. So a process that froze or lost the hold does no harm.
+// The fields only cache the row. Every write is guarded: a handler's transaction locks the row and continues only if
+// the row has this holder and this position. So a process that froze or lost the hold does no harm.
 type consumer[E any] struct {
 	Consumer
 	eng    *engine.Engine
@@ -62,13 +62,13 @@ type consumer[E any] struct {
 	endSub  context.CancelFunc
 	pending []item[E]
 
-	fresh   bool      // this call created the consumer, and it has not read anything yet
-	failing int64     // the event that the handler fails on, from the row; 0 for none
-	tries   int       // failures on it so far
-	nextTry time.Time // when to try it again
-	alone   int64     // an event that failed in a batch and is tried alone next
+	fresh   bool      // this call created the consumer and has not read anything yet
+	failing int64     // the failing event, from the row; 0 for none
+	tries   int       // failures on this event so far
+	nextTry time.Time // when to try again
+	alone   int64     // an event of a failed batch, tried alone next
 	limit   int       // largest batch; halved while the failing event is unknown
-	excused int       // consecutive failures that did not count against an event
+	excused int       // consecutive failures not counted against an event
 }
 
 // newHolder returns a name for this call: host, process id and a random part.
@@ -82,8 +82,8 @@ func newHolder() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(chance[:]))
 }
 
-// errLost reports that another process holds the consumer, its position was moved, or its row is locked. Nothing was
-// written.
+// errLost reports that nothing was written, because another process holds the consumer, its position was moved, or its
+// row is locked.
 var errLost = errors.New("the consumer is not held")
 
 // run works until ctx ends or an error ends the consumer.
@@ -141,7 +141,7 @@ func (c *consumer[E]) step(ctx context.Context) error {
 	return c.work(ctx)
 }
 
-// examined returns the last event that is handled or left out by the filter.
+// examined returns the last event handled or left out by the filter.
 func (c *consumer[E]) examined() int64 {
 	if c.sub == nil || len(c.pending) > 0 {
 		return c.stored
@@ -203,7 +203,7 @@ func (c *consumer[E]) ensure(ctx context.Context) error {
 			})
 		})
 		if errors.Is(err, pgtx.ErrBusy) {
-			if !backoff.Wait(ctx, consumerRenew) { // another process is creating it
+			if !backoff.Wait(ctx, consumerRenew) { // another process is creating the consumer
 				return ctx.Err()
 			}
 			continue

@@ -22,21 +22,21 @@ type ConsumerStatus struct {
 	Name   string
 
 	Position Cursor // every event up to here is handled or filtered out
-	Head     Cursor // the newest event that can be read
-	Oldest   Cursor // no event after it is missing
+	Head     Cursor // the newest readable event
+	Oldest   Cursor // no later event is missing
 	Lag      int64  // ids between Position and Head: an upper bound for the events, since rollbacks leave gaps and the filter skips some
 
 	Gone      bool      // events after Position were deleted; a handler will fail with [*GapError]
 	UpdatedAt time.Time // when a process last worked for the consumer
 	Stale     bool      // UpdatedAt is more than seven days ago, so events after Position may be trimmed
 
-	Holder    string        // the process that works for it: host, process id and a random part; "" if none
+	Holder    string        // the working process: host, process id and a random part; "" if none
 	HeldUntil time.Time     // when others take over unless the holder renews; zero without a holder
 	Failing   *FailingEvent // nil if the handler is not failing
 	SetAside  int64         // number of events set aside
 }
 
-// FailingEvent is an event on which a consumer's handler has failed and that will be retried.
+// FailingEvent is an event to be retried after the consumer's handler failed.
 type FailingEvent struct {
 	Event    Cursor
 	Tries    int // failures of the event tried alone
@@ -81,20 +81,20 @@ func Consumers(ctx context.Context, eng *engine.Engine) ([]ConsumerStatus, error
 	return consumers, nil
 }
 
-// SetAsideEvent is an event that a consumer skipped without having handled it.
+// SetAsideEvent is an event skipped by a consumer without being handled.
 type SetAsideEvent struct {
 	Cursor Cursor
-	Event  json.RawMessage // an object with the non-null columns of its outbox by name, and its execution's kind, lane, node key and tags; the outbox row may be gone
+	Event  json.RawMessage // an object with the non-null columns of the outbox by name, and the execution's kind, lane, node key and tags; the outbox row may be gone
 	Tries  int             // failures of the event tried alone; 0 if it could not be read
 	Error  string          // the handler's last error, cut at 16 KiB, or why the event could not be read
 	At     time.Time       // when the consumer skipped it
 }
 
-// SetAside returns events that a consumer has set aside, in ascending order, after a cursor. [Beginning] or the zero
-// cursor starts at the first. It returns at most limit events, and never more than [engine.MaxPage], which 0 stands for.
-// If a page is full, continue after its last cursor. An unknown consumer has no events.
+// SetAside returns the events set aside by a consumer, in ascending order, after a cursor. [Beginning] or the zero
+// cursor starts at the first. It returns at most limit events; 0, or more than [engine.MaxPage], means
+// [engine.MaxPage]. If a page is full, continue after its last cursor. An unknown consumer has no events.
 //
-// Call [RetrySetAside] to handle an event, or [ForgetSetAside] to drop it. Nothing else removes them.
+// Call [RetrySetAside] to handle an event, or [ForgetSetAside] to drop one. Nothing else removes them.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; locks nothing.
 func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, after Cursor, limit int) ([]SetAsideEvent, error) {
@@ -126,9 +126,9 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 	return events, nil
 }
 
-// MoveConsumer moves a consumer to a cursor, forwards or backwards. It continues with the first event after the cursor,
-// and events handled again have their effects again. The failure count is cleared; events set aside stay. A running
-// process drops its pending events and rolls back a transaction under way.
+// MoveConsumer moves a consumer to a cursor, forwards or backwards. The consumer continues with the first event after
+// the cursor, and events handled again have their effects again. MoveConsumer clears the failure count; events set
+// aside stay. A running process drops its pending events and rolls back an open transaction.
 //
 // Use [ConsumerStatus.Head] to skip all current events.
 //
@@ -167,8 +167,8 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 	return classified(op, err)
 }
 
-// RemoveConsumer deletes a consumer and its events set aside. Trimming no longer waits for it. Processes that run it, or
-// wait to, return [fferr.ErrNotFound]; a process started later creates it anew.
+// RemoveConsumer deletes a consumer and its events set aside. Trimming no longer waits for this consumer. Its running
+// and waiting processes return [fferr.ErrNotFound]; a process started later creates it again.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention], as for
 // [MoveConsumer]. Transaction: two statements; locks the consumer.
@@ -192,7 +192,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return inside.Classify(op, err)
 }
 
-// ForgetSetAside drops an event that a consumer has set aside.
+// ForgetSetAside drops an event set aside by a consumer.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention]. Transaction: one
 // statement.
@@ -213,12 +213,12 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return inside.Classify(op, err)
 }
 
-// RetrySetAside handles an event that the consumer has set aside. It calls fn once, in the transaction that drops the
-// event, so its effects happen exactly once. If fn fails, the event stays set aside and RetrySetAside returns fn's error.
-// The consumer may be running or not. On an engine bound to a transaction, fn runs in a savepoint.
+// RetrySetAside handles an event set aside by the consumer. It calls fn once, in the transaction dropping the event, so
+// fn's effects happen exactly once. If fn fails, the event stays and RetrySetAside returns fn's error. The consumer may
+// be running or not. On an engine bound to a transaction, fn runs in a savepoint.
 //
-// Errors: fn's; [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the event is not set aside or another call is handling
-// it; [*CorruptEventError] if it cannot be read. Transaction: READ COMMITTED, at most a minute.
+// Errors: fn's errors; [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the event is not set aside or another call is
+// handling it; [*CorruptEventError] if the event cannot be read. Transaction: READ COMMITTED, at most a minute.
 func RetrySetAside[E any](
 	ctx context.Context, eng *engine.Engine, name string, src Source[E], event Cursor,
 	fn func(ctx context.Context, tx pgx.Tx, event E) error,
@@ -295,7 +295,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 	return nil
 }
 
-// onStatement runs a statement that writes nothing, on the pool or in the engine's transaction.
+// onStatement runs a read-only statement, on the pool or in the engine's transaction.
 func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db.DBTX) (T, error)) (T, error) {
 	if tx := inside.Of(eng).Tx; tx != nil {
 		return fn(pgtx.Callers(tx))

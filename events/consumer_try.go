@@ -21,8 +21,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// handler handles events in a transaction and returns how many it has handled. If it fails, that is the index of the
-// failed event, or len(events) if the failed event is unknown.
+// handler handles events in a transaction and returns how many were handled. After a failure, the number is the index
+// of the failed event, or len(events) if the failed event is unknown.
 type handler[E any] func(ctx context.Context, tx pgx.Tx, events []E) (int, error)
 
 const (
@@ -32,7 +32,7 @@ const (
 	serverPatience = 2 * time.Second  // how much longer than the handler's context the server waits
 )
 
-// handlerError reports that a handler's transaction failed and was rolled back.
+// handlerError reports a handler's failed transaction, rolled back.
 type handlerError struct {
 	at  int // index of the failed event; the number of events if unknown
 	err error
@@ -73,8 +73,8 @@ func (c *consumer[E]) work(ctx context.Context) error {
 	return nil
 }
 
-// next returns how many pending events the next transaction takes. It stops before an event that cannot be read, and takes
-// an event that failed before by itself.
+// next returns how many pending events the next transaction takes. It stops before an unreadable event, and takes an
+// event that failed before by itself.
 func (c *consumer[E]) next() int {
 	own := func(i int) bool { return c.pending[i].row.ID == c.failing || c.pending[i].row.ID == c.alone }
 	if own(0) {
@@ -164,8 +164,8 @@ func (c *consumer[E]) failed(ctx, timed context.Context, tx pgx.Tx, at int, err 
 	return 0, &handlerError{at, err}, nil
 }
 
-// isCut reports whether the network or the server ended the connection, rather than the handler by closing it or by a
-// context of its own.
+// isCut reports whether the network or the server ended the connection, rather than the handler by closing the
+// connection or by a context of its own.
 func isCut(err error) bool {
 	if code := pgtx.SQLState(err); code != "" {
 		return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "08")
@@ -250,7 +250,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 	return nil
 }
 
-// handlerTx is the transaction that the handler gets. Only the consumer may end it.
+// handlerTx is the handler's transaction. Only the consumer may end it.
 type handlerTx struct{ pgx.Tx }
 
 var (
@@ -264,7 +264,7 @@ func (handlerTx) Commit(context.Context) error { return errNotToEnd }
 
 func (handlerTx) Rollback(context.Context) error { return errNotToEnd }
 
-// panicked is the error for a handler that panicked.
+// panicked is the error of a handler after a panic.
 type panicked struct {
 	value any
 	stack []byte

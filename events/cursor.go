@@ -7,25 +7,25 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
-// Cursor is an opaque position in an outbox: every event up to it has been handled. The zero value is no position; reading
-// then begins with events committed from now on. A cursor is only valid for the outbox it came from.
+// Cursor is an opaque position in an outbox: every event up to the cursor has been handled. The zero value is no
+// position; reading then begins with events committed from now on. A cursor is only valid for its own outbox.
 //
 // A cursor has nine bytes, in FlowFabric's format. FlowFabric's own cursor only says that its event was seen, not that
-// every earlier event was. To move over, continue from an older cursor and skip the events already handled. FlowFabric's
-// cursors for completions are always [Beginning].
+// every earlier event was. To move over, continue from an older cursor and skip the events already handled.
+// FlowFabric's cursors for completions are always [Beginning].
 type Cursor struct {
 	set bool
 	id  int64
 }
 
-// Beginning is the position before the first event. A subscription from there delivers every event that is kept. If events
-// were already deleted, it ends with a [*GapError] that has the oldest readable position. A new consumer from there begins
-// with the oldest event that is kept.
+// Beginning is the position before the first event. A subscription from Beginning delivers every kept event. If events
+// were already deleted, it ends with a [*GapError] with the oldest readable position. A new consumer from Beginning
+// begins with the oldest event kept.
 var Beginning = Cursor{set: true}
 
 // ParseCursor returns the cursor for bytes from [Cursor.Bytes]. No bytes are the zero cursor.
 //
-// Errors: [fferr.ErrInvalidInput] for bytes that are no cursor of a Postgres outbox.
+// Errors: [fferr.ErrInvalidInput] if b is no cursor of a Postgres outbox.
 func ParseCursor(b []byte) (Cursor, error) {
 	event, set, err := wire.EventCursor(b).EventID()
 	if err != nil {
@@ -53,7 +53,7 @@ func (c Cursor) String() string { return hex.EncodeToString(c.Bytes()) }
 // MarshalText returns [Cursor.String].
 func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText parses the text that [Cursor.MarshalText] returns.
+// UnmarshalText parses the text of [Cursor.MarshalText].
 //
 // Errors: as for [ParseCursor].
 func (c *Cursor) UnmarshalText(text []byte) error {

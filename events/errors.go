@@ -10,12 +10,13 @@ import (
 
 // The sentinels of this package.
 var (
-	// ErrGap reports that events after the position were deleted before they were read; it is unknown which. Read the
-	// executions themselves, then continue from [GapError].Oldest.
+	// ErrGap reports that unread events after the position were deleted, an unknown number. Read the executions
+	// themselves, then continue from [GapError].Oldest.
 	ErrGap = errors.New("events were deleted before they were read")
 
-	// ErrCursorAhead reports that the database is older than the position: it was restored, a standby that lacked some events
-	// was promoted, or the cursor is from another database. Choose a position to continue from. Carried by [CursorAheadError].
+	// ErrCursorAhead reports a database older than the position: the database was restored, a standby without some
+	// events was promoted, or the cursor is from another database. Choose a position to continue from. Carried by
+	// [CursorAheadError].
 	ErrCursorAhead = errors.New("cursor is ahead of the database")
 
 	// ErrClosed reports that the subscription was closed.
@@ -26,7 +27,7 @@ var (
 type GapError struct {
 	Outbox    Outbox
 	Requested Cursor // the position; events between it and Oldest may be unread
-	Oldest    Cursor // no event after it is missing
+	Oldest    Cursor // no later event is missing
 }
 
 func (e *GapError) Error() string {
@@ -50,13 +51,13 @@ func (e *CursorAheadError) Error() string {
 // Unwrap returns [ErrCursorAhead].
 func (e *CursorAheadError) Unwrap() error { return ErrCursorAhead }
 
-// CorruptEventError takes the place of an event that cannot be read. Reading continues after it.
+// CorruptEventError takes the place of an unreadable event. Reading continues after the event.
 type CorruptEventError struct {
 	Outbox  Outbox
 	EventID int64
 	Cursor  Cursor // the position right after the event
 	Field   string // the column
-	Raw     string // the stored value, its first 200 bytes
+	Raw     string // the first 200 bytes of the stored value
 }
 
 func (e *CorruptEventError) Error() string {
@@ -66,7 +67,7 @@ func (e *CorruptEventError) Error() string {
 // Unwrap returns [fferr.ErrCorruption].
 func (e *CorruptEventError) Unwrap() error { return fferr.ErrCorruption }
 
-// corrupt returns a CorruptEventError without its outbox; named sets that.
+// corrupt returns a CorruptEventError without its outbox, which named adds.
 func corrupt(row *outbox.Row, field string, raw any) error {
 	return &CorruptEventError{EventID: row.ID, Cursor: cursorOf(row.ID), Field: field, Raw: fmt.Sprintf("%.200s", fmt.Sprint(raw))}
 }
@@ -79,7 +80,7 @@ func named(name outbox.Name, err error) error {
 }
 
 // DisconnectedError reports that for a while the database could not be read, or notifications could not be received. No
-// event is lost, and reading continues. A subscription reports it only with [Options].Notices.
+// event is lost, and reading continues. A subscription reports such a time only with [Options].Notices.
 type DisconnectedError struct {
 	Outbox Outbox
 	Cursor Cursor // of the last delivered event
@@ -89,11 +90,11 @@ func (e *DisconnectedError) Error() string {
 	return fmt.Sprintf("the %s events were interrupted after the cursor %s", e.Outbox, e.Cursor)
 }
 
-// UnreadableError reports that the outbox cannot be read after a position, because its table or sequence is not as this
-// library expects.
+// UnreadableError reports that the outbox cannot be read after a position, because its table or sequence has an unknown
+// form.
 type UnreadableError struct {
 	Outbox Outbox
-	Cursor Cursor // of the last event that could be read
+	Cursor Cursor // of the last readable event
 	err    error
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Event holds the fields that all events have.
+// Event holds the fields of all events.
 type Event struct {
 	ID          int64          // unique in its outbox; later events of an execution have greater ids
 	Execution   id.ExecutionID // zero for an event of a flow
@@ -23,17 +23,17 @@ type Event struct {
 	// are empty if the execution has been deleted, and for an event of a flow.
 	Kind    string
 	Lane    id.LaneID
-	NodeKey string // its key in the flow it was created in as a node
+	NodeKey string // its key in the flow, if created as a node
 	Tags    map[string]string
 }
 
 // Cursor returns the position right after e.
 func (e Event) Cursor() Cursor { return cursorOf(e.ID) }
 
-// Completion reports that an execution has ended.
+// Completion reports the end of an execution.
 type Completion struct {
 	Event
-	Flow     *id.FlowID // nil if it belongs to no flow
+	Flow     *id.FlowID // nil outside flows
 	Outcome  state.CompletionOutcome
 	Inserted time.Time // when the event was inserted, by the database's clock
 }
@@ -53,7 +53,7 @@ func completionOf(row *outbox.Row) (Completion, error) {
 // Lease reports a change of a lease.
 type Lease struct {
 	Event
-	Type      state.LeaseEventType // may be a value that this library does not know
+	Type      state.LeaseEventType // may be unknown to this library
 	Lease     *id.LeaseID          // nil if not recorded
 	Worker    *id.WorkerInstanceID // the current or previous holder; nil if not recorded, as by FlowFabric
 	RevokedBy string               // for a revoked lease: operator, reconciler or backend; also set when a holder gives its lease back
@@ -82,7 +82,7 @@ func leaseOf(row *outbox.Row) (Lease, error) {
 	return lease, nil
 }
 
-// Signal reports that a signal was delivered.
+// Signal reports the delivery of a signal.
 type Signal struct {
 	Event
 	Signal       id.SignalID
@@ -92,7 +92,7 @@ type Signal struct {
 	EffectStored bool // false if FlowFabric wrote the event, which does not record the effect
 }
 
-// Effect is the effect of a signal. It may be a value that this library does not know.
+// Effect is the effect of a signal. The value may be unknown to this library.
 type Effect string
 
 // The effects.
@@ -227,7 +227,7 @@ func eventOf(row *outbox.Row) (Event, error) {
 	return e, nil
 }
 
-// tagsOf parses stored tags. It drops values that are not strings, which another program may have stored.
+// tagsOf parses stored tags. It drops other values than strings, which another program may have stored.
 func tagsOf(document []byte) map[string]string {
 	var raw map[string]any
 	if json.Unmarshal(document, &raw) != nil || len(raw) == 0 {

@@ -73,8 +73,8 @@ func InstanceTags(Filter) Source[InstanceTag] {
 	return Source[InstanceTag]{err: &fferr.UnsupportedError{Reason: "subscribe_instance_tags: no program writes events of instance tags"}}
 }
 
-// Filter selects the events to deliver. The zero value selects all of them, in every partition. The position moves past
-// events that don't match.
+// Filter selects the events to deliver. The zero value selects all events, in every partition. The position also moves
+// past other events.
 type Filter struct {
 	// Namespace is the namespace of the execution. Default: any.
 	Namespace id.Namespace
@@ -85,12 +85,12 @@ type Filter struct {
 	// Partitions are the partitions of the executions. Default: all.
 	Partitions []int16
 
-	// NonTerminal includes completions of suspended executions that may resume, with [state.CompletionResumable]. Other
-	// outboxes refuse it.
+	// NonTerminal includes completions of suspended executions that may resume, with [state.CompletionResumable]. Only
+	// the outbox of completions accepts it.
 	NonTerminal bool
 }
 
-// InstanceTagKey is the only tag key that events can be filtered by.
+// InstanceTagKey is the only tag key for filters.
 const InstanceTagKey = outbox.InstanceTagKey
 
 // Tag is a tag of executions.
@@ -135,7 +135,7 @@ func terminal[E any](f Filter, s Source[E]) Source[E] {
 	return s
 }
 
-// check returns an error for a source that cannot be read.
+// check returns an error for an unreadable source.
 func (s *Source[E]) check(eng *engine.Engine) error {
 	switch {
 	case s.err != nil:

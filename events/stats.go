@@ -17,7 +17,7 @@ type OutboxStats struct {
 	Subscriptions int
 }
 
-// Stats returns statistics about the outboxes that an engine reads, for metrics. It does not query the database.
+// Stats returns statistics about the outboxes read by an engine, for metrics. It does not query the database.
 func Stats(eng *engine.Engine) []OutboxStats {
 	var stats []OutboxStats
 	for _, s := range inside.Of(eng).Outboxes.Stats() {

@@ -19,8 +19,8 @@ type Options struct {
 	// After is the position to continue from: delivery starts with the first event after it. Default: from now on.
 	After Cursor
 
-	// Buffer is how many events may wait in memory for the reader, up to 65,536. Further events wait in the database. Default
-	// 1024.
+	// Buffer is how many events may wait in the process for the reader, up to 65,536. Further events wait in the
+	// database. Default 1024.
 	Buffer int
 
 	// Notices makes Next report outages with a [*DisconnectedError]. Outages lose no events either way.
@@ -40,14 +40,15 @@ type Subscription[E any] struct {
 }
 
 // Subscribe starts reading a source. It delivers each matching event exactly once, in the order of the ids, whichever
-// program wrote it: those committed from now on, or all those after [Options].After. The subscription lasts until ctx ends
-// or Close is called.
+// program wrote the event: events committed from now on, or all events after [Options].After. The subscription lasts
+// until ctx ends or Close is called.
 //
-// Without a cursor, Subscribe waits for open transactions that have written to the outbox, until ctx ends. With a cursor
-// it does not wait.
+// Without a cursor, Subscribe waits for open transactions with writes to the outbox, until ctx ends. With a cursor it
+// does not wait.
 //
-// Subscriptions of an engine share one reader per outbox and the engine's listener. They hold no connection while they
-// wait. A slow subscription is read for separately, on a pooled connection for a moment, at most four at a time.
+// Subscriptions of an engine share one reader per outbox and the engine's listener. They hold no connection while
+// waiting. The events of a slow subscription are read separately, on a pooled connection for a moment, at most four at
+// a time.
 //
 // Errors: [fferr.ErrInvalidInput] for a bad filter, cursor or option, and for an engine bound to a transaction;
 // [fferr.ErrUnavailable] if the database cannot be reached or is a standby; [fferr.ErrDenied] if a login or right is
@@ -73,7 +74,7 @@ func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o 
 	return &Subscription[E]{src, rows}, nil
 }
 
-// subscribeError classifies an error that kept a subscription from starting.
+// subscribeError classifies an error from starting a subscription.
 func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	if public := publicError(err); public != err { //nolint:errorlint // whether it is the same
 		return public
@@ -102,9 +103,9 @@ func (s *Subscription[E]) Next(ctx context.Context) (E, error) {
 	return s.src.decode(row)
 }
 
-// All returns an iterator over the events until the subscription ends. The error that ended it comes last, unless it was
-// closed or the context of [Subscribe] ended. Other errors of [Subscription.Next] come in between, and the loop continues.
-// After a break, All or Next may be called again.
+// All returns an iterator over the events until the subscription ends. The final error comes last, unless the
+// subscription was closed or the context of [Subscribe] ended. Other errors of [Subscription.Next] come in between, and
+// the loop continues. After a break, All or Next may be called again.
 func (s *Subscription[E]) All() iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		for {
@@ -121,7 +122,7 @@ func (s *Subscription[E]) All() iter.Seq2[E, error] {
 
 // ends reports whether an error ends a subscription.
 func ends(err error) bool {
-	switch err.(type) { //nolint:errorlint // as Next returns them
+	switch err.(type) { //nolint:errorlint // as from Next
 	case nil, *CorruptEventError, *DisconnectedError:
 		return false
 	}

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Now returns the kit's time. Use it instead of time.Now for instants that the engine compares with its clock.
+// Now returns the kit's time. Use it instead of time.Now for instants compared with the engine's clock.
 func (k *Kit) Now() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now
 }
 
-// Advance moves the database's clock by d. Delays, retries, leases, timeouts and deadlines that end by then are due, and the
-// next [Kit.Drain] acts on them. Between two calls the clock stands still.
+// Advance moves the database's clock by d. Delays, retries, leases, timeouts and deadlines ending by then are due, and
+// the next [Kit.Drain] acts on them. Between two calls the clock stands still.
 func (k *Kit) Advance(d time.Duration) {
 	k.t.Helper()
 	if d < 0 {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// conn is a connection of a process. Each of its writes that makes the server run a statement is a round trip.
+// conn is a connection of a process. Each write that makes the server run a statement is a round trip.
 type conn struct {
 	net.Conn
 	process *process
 	lives   int // of the process
 
-	statements map[string]string // names of queries, by those of prepared statements
+	statements map[string]string // names of queries, by prepared statement
 	answers    backend
-	pending    int  // answers that the dying process waits for
-	dying      bool // it dies when they are there
+	pending    int  // answers awaited by the dying process
+	dying      bool // the process dies after the answers
 }
 
 // Close forgets the connection.
@@ -46,8 +46,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read returns the server's bytes. For a process that dies after its round trip it waits for the complete answer, and returns
-// an error instead.
+// Read returns the server's bytes. For a process dying after its round trip, Read waits for the complete answer and
+// returns an error instead.
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
@@ -71,7 +71,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// kill kills the connection's process, unless that is dead already.
+// kill kills the connection's process, unless dead already.
 func (c *conn) kill() {
 	c.process.mu.Lock()
 	defer c.process.mu.Unlock()
@@ -80,8 +80,8 @@ func (c *conn) kill() {
 	}
 }
 
-// asks returns the names of the queries that the client's messages make the server run, and how many times the server then
-// says that it is ready. pgx writes whole messages.
+// asks returns the names of the queries in the client's messages, and how many times the server will then report that
+// it is ready. pgx writes whole messages.
 func (c *conn) asks(b []byte) (ran string, answers int) {
 	var queries []string
 	for len(b) >= 5 {

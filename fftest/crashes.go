@@ -10,10 +10,11 @@ import (
 // maxPoints limits the round trips of a scenario.
 const maxPoints = 2_000
 
-// Crashes runs a scenario once for every moment at which the worker's process could die, and requires the same outcome every
-// time. The moments are before and after each round trip of the process to the database, by [Kit.Drain]: those of claims, of
-// handlers, of settlements and of background work. "After" means that the server has run the statements, and the process never
-// learns of it. Then the clock is advanced past the lease, and Drain goes on with a new process.
+// Crashes runs a scenario once for every moment at which the worker's process could die, and requires the same outcome
+// every time. The moments are before and after each round trip of the process to the database, by [Kit.Drain]: for
+// claims, handlers, settlements and background work. "After" means that the server has run the statements, and the
+// process never gets the answer. Then Crashes advances the clock past the lease, and Drain continues with a new
+// process.
 //
 //	fftest.Crashes(t, func(kit *fftest.Kit) any {
 //		bank := newBank()
@@ -23,16 +24,18 @@ const maxPoints = 2_000
 //		return bank.charges()
 //	})
 //
-// The scenario makes all it uses, and returns an outcome that must not depend on deaths: amounts and results, not times and ids. Each moment is a subtest with a kit of its own, whose name repeats it:
+// The scenario makes all it uses, and returns an outcome independent of deaths: amounts and results, not times and ids.
+// Each moment is a subtest with a kit of its own; the name of the subtest repeats the moment:
 //
 //	go test -run 'TestFulfil/after_round_trip_12'
 //
-// Go can't end a handler from outside: after the death it runs on to its end, without the database. So a handler that does
-// something elsewhere between two round trips has done it in the run that dies after the first, whether or not a real process
-// would have come so far. Memory outlives the death too. One process dies, once in a run.
+// Go can't end a handler from outside: after the death the handler runs on to its end, without the database. So if a
+// handler does something elsewhere between two round trips, it does so even in the run that dies after the first one,
+// where a real process might not. Variables outlive the death too. One process dies, once in a run.
 //
-// A moment is found by counting, so the round trips must have the same order in every run: Crashes is sequential, and fails if two
-// of them are under way at once. In handlers, don't use [Kit.Pool] on several goroutines, and don't run another worker on it.
+// A moment is found by counting, so the round trips must have the same order in every run: Crashes is sequential, and
+// fails if two round trips are under way at once. In handlers, don't use [Kit.Pool] on several goroutines, or for
+// another worker.
 func Crashes(t *testing.T, scenario func(kit *Kit) any, option ...Option) {
 	t.Helper()
 	c := &crashes{scenario: scenario, options: option}
@@ -64,7 +67,7 @@ type crashes struct {
 	over     bool // the last run had fewer round trips
 }
 
-// run runs the scenario with a process that dies at a moment, or never.
+// run runs the scenario with a process dying at a moment, or never.
 func (c *crashes) run(t *testing.T, dies point) {
 	t.Helper()
 	kit := New(t, append(slices.Clip(c.options), func(o *options) { o.crashes, o.dies = true, dies })...)

@@ -5,7 +5,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Create creates an execution of a kind. It fails the test if the engine refuses it.
+// Create creates an execution of a kind. The test fails if the engine refuses.
 //
 //	created := fftest.Create(kit, Fulfil, order, engine.After(time.Hour))
 func Create[In, Out any](k *Kit, kind engine.Kind[In, Out], args In, options ...engine.CreateOption) engine.Created {
@@ -17,7 +17,7 @@ func Create[In, Out any](k *Kit, kind engine.Kind[In, Out], args In, options ...
 	return created
 }
 
-// Send sends a signal to an execution. It fails the test if the engine refuses it.
+// Send sends a signal to an execution. The test fails if the engine refuses.
 func Send[T any](k *Kit, x id.ExecutionID, signal engine.Signal[T], value T, options ...engine.SendOption) {
 	k.t.Helper()
 	if err := signal.Send(k.t.Context(), k.Engine, x, value, options...); err != nil {

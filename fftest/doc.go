@@ -1,5 +1,5 @@
-// Package fftest tests programs that use this library: with a real Postgres, a database for each test, a worker that the test
-// drives, and a clock that it moves.
+// Package fftest tests programs with this library: a real Postgres, a database for each test, a worker driven by the
+// test, and a clock moved by the test.
 //
 //	func TestFulfil(t *testing.T) {
 //		kit := fftest.New(t)
@@ -11,6 +11,6 @@
 //		fftest.RequireResult(t, kit, Fulfil, created.ID, Receipt{Item: "lamp"})
 //	}
 //
-// The server comes from DATABASE_URL, or else is a container, or an embedded server without Docker. It is found or started
-// once, and all test binaries of a run share it. See docs/testing.md.
+// The server comes from DATABASE_URL, or else is a container, or an embedded server without Docker. All test binaries
+// of a run share one server. See docs/testing.md.
 package fftest

@@ -13,12 +13,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// maxRuns is how often one Drain may handle an execution. One that always goes on at once would never end.
+// maxRuns is how often one Drain may handle an execution. An execution continuing at once every time would never end.
 const maxRuns = 1_000
 
-// Drain runs all that can run now: claimable executions one after the other, new ones too, and the background work that is
-// due by the kit's clock, such as retries, timeouts and the consequences of ended work. It returns when nothing is left.
-// Work without a handler stays in its lane.
+// Drain runs everything runnable now: claimable executions one after the other, new ones too, and the background work
+// due by the kit's clock, such as retries, timeouts and the consequences of ended work. Drain returns when nothing is
+// left. Work without a handler stays in its lane.
 //
 // It fails the test if a handler doesn't return within [Patience], or if an execution runs a thousand times.
 func (k *Kit) Drain() {
@@ -49,7 +49,7 @@ func (k *Kit) Drain() {
 	}
 }
 
-// beside calls fn on a goroutine of its own, so that the test ends if fn hangs. The death of the process ends fn's context.
+// beside calls fn on another goroutine, so the test ends if fn hangs. The death of the process ends fn's context.
 func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
 	type answer struct {
 		n   int
@@ -86,7 +86,7 @@ func (k *Kit) beside(fn func(ctx context.Context) (int, error)) (int, error) {
 	}
 }
 
-// began notes that a handler begins. It ends the run if that goes on and on.
+// began records the beginning of a handler. After maxRuns it ends the run.
 func (k *Kit) began(work *engine.Claimed) {
 	k.runs.Add(1)
 	k.mu.Lock()
@@ -98,7 +98,7 @@ func (k *Kit) began(work *engine.Claimed) {
 	}
 }
 
-// hanging lists the executions that have not ended, for a failure.
+// hanging lists the unfinished executions, for a failure.
 func (k *Kit) hanging() string {
 	var list strings.Builder
 	k.mu.Lock()
@@ -126,7 +126,7 @@ func (k *Kit) hanging() string {
 	return "\nnot ended:" + list.String()
 }
 
-// describe returns the state of an execution that has not ended, and the reason.
+// describe returns the state of an unfinished execution, and the reason.
 func (k *Kit) describe(ctx context.Context, x id.ExecutionID, public state.PublicState) string {
 	text := string(public)
 	s, err := k.Engine.DescribeExecution(ctx, x)

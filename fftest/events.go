@@ -12,7 +12,7 @@ import (
 // lookInterval is the pause between two looks at the position of a consumer.
 const lookInterval = 2 * time.Millisecond
 
-// CatchUp runs a consumer of events, as events.Handle does, until it has handled all events that there are. A new consumer begins
+// CatchUp runs a consumer of events, as events.Handle does, until all present events are handled. A new consumer begins
 // with the first event.
 //
 //	fftest.CatchUp(kit, "orders", events.Completions(events.Filter{}), project)

@@ -28,10 +28,10 @@ type Kit struct {
 	// Engine uses Pool and the kit's clock.
 	Engine *engine.Engine
 
-	// Worker takes the handlers, by worker.Handle. The kit drives it: don't call its Run.
+	// Worker takes the handlers, by worker.Handle. The kit drives the worker: don't call its Run.
 	Worker *worker.Worker
 
-	// URL is the database's address, for programs that connect themselves.
+	// URL is the database's address, for programs with their own connections.
 	URL string
 
 	t          testing.TB
@@ -62,8 +62,8 @@ type options struct {
 	dies     point
 }
 
-// EngineConfig changes the configuration of the kit's engine. By default it keeps ended work forever, and has NoListener: then it
-// doesn't notify other programs on [Kit.URL] either, and they find its work by polling.
+// EngineConfig changes the configuration of the kit's engine. By default the engine keeps ended work forever, and has
+// NoListener: it doesn't notify other programs on [Kit.URL] either, which find its work by polling.
 func EngineConfig(change func(*engine.Config)) Option {
 	return func(o *options) { change(&o.engine) }
 }
@@ -73,7 +73,8 @@ func WorkerConfig(change func(*worker.Config)) Option {
 	return func(o *options) { change(&o.worker) }
 }
 
-// SQL runs statements on the kit's new database, such as CREATE TABLE. See [Migrate] for those that all tests need.
+// SQL runs statements on the kit's new database, such as CREATE TABLE. See [Migrate] for statements needed by all
+// tests.
 func SQL(statements string) Option {
 	return func(o *options) { o.sql = append(o.sql, statements) }
 }
@@ -178,7 +179,7 @@ func (k *Kit) close() {
 		k.Engine.Flush()
 	}
 	k.process.kill()
-	if k.Pool != nil && !k.busy() { // a handler that hangs may hold a connection, and Close would wait for it
+	if k.Pool != nil && !k.busy() { // a hanging handler may hold a connection, and Close would wait for it
 		k.Pool.Close()
 	}
 }

@@ -20,21 +20,21 @@ import (
 // errKilled is the error of a dead process's calls.
 var errKilled = errors.New("fftest: the worker's process is dead")
 
-// process stands for the worker's process in the operating system: all connections of the kit's pool, which it loses at once
+// process simulates the worker's process in the operating system: all connections of the kit's pool are lost at once
 // when it dies.
 type process struct {
 	mu    sync.Mutex
-	conns map[*conn]uint32 // the server's process of each, 0 until it is known
+	conns map[*conn]uint32 // the server's process of each, 0 until known
 	dead  bool
 	ended []uint32 // the server's processes of the dead process
 	lives int      // how many processes have died
 
 	counts bool   // a drain is under way
 	trips  int    // its round trips so far
-	fatal  point  // where it dies; the zero value: nowhere
+	fatal  point  // the moment of its death; the zero value: never
 	at     string // the queries of the fatal round trip
 
-	waiting map[*conn]string // the queries of the round trips that have no answer yet
+	waiting map[*conn]string // the queries of unanswered round trips
 	beside  string           // describes two round trips at once
 	die     context.CancelCauseFunc
 	alive   context.Context
@@ -69,7 +69,7 @@ func (p *process) wrap(cfg *pgxpool.Config) {
 	}
 }
 
-// context returns a context that ends with the process, in its last moment, and with the test.
+// context returns a context that ends with the process, at its death, and with the test.
 func (p *process) context(test context.Context) (context.Context, context.CancelCauseFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *process) cut() {
 	p.die(errKilled)
 }
 
-// point is a moment at which a process dies: before or after the server has seen its round trip of this number, from 1.
+// point is a moment for a death: before or after the server has seen the round trip with this number, from 1.
 type point struct {
 	trip  int
 	after bool
@@ -125,8 +125,8 @@ const (
 	diesAfter
 )
 
-// trip counts a round trip of a drain. Notifications are not counted: they are sent beside the worker, at times that differ from
-// run to run.
+// trip counts a round trip of a drain. Notifications are not counted: they are sent beside the worker, at varying
+// times.
 func (p *process) trip(c *conn, queries string) fate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,14 +149,14 @@ func (p *process) trip(c *conn, queries string) fate {
 	return diesBefore
 }
 
-// answered notes that the answer to a connection's round trip has begun, or that there will be none.
+// answered records that the answer to a connection's round trip has begun, or will never come.
 func (p *process) answered(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.waiting, c)
 }
 
-// overlap describes two round trips that were under way at once, or returns "".
+// overlap describes two round trips under way at once, or returns "".
 func (p *process) overlap() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,10 +182,10 @@ func (p *process) revive() []uint32 {
 	return ended
 }
 
-// KillWorker kills the worker's process: all connections of the kit's pool are cut, and the handler that runs gets nothing
-// from the database any more. Nothing is settled or released, so the leases end by [Kit.Advance]. Call it in a handler, or
-// between two calls of [Kit.Drain]. Drain goes on with a new process. The handler itself runs to its end, since Go can't end
-// it: its effects beside the database happen.
+// KillWorker kills the worker's process: all connections of the kit's pool are cut, and the running handler gets
+// nothing from the database. Nothing is settled or released, so the leases end by [Kit.Advance]. Call KillWorker in a
+// handler, or between two calls of [Kit.Drain]. Drain continues with a new process. The handler runs to its end, since
+// Go can't stop it: its effects beside the database happen.
 func (k *Kit) KillWorker() {
 	k.process.kill()
 	k.mu.Lock()
@@ -218,8 +218,8 @@ func numbers(pids []uint32) []int64 {
 	return out
 }
 
-// LoseLease takes the lease of a running execution from its worker, as if it had expired and another worker had come. Call it
-// in the handler, whose outcome then counts for nothing.
+// LoseLease takes the lease of a running execution from its worker, as if the lease had expired and another worker had
+// claimed the execution. Call LoseLease in the handler, whose outcome then counts for nothing.
 func (k *Kit) LoseLease(x id.ExecutionID) {
 	k.t.Helper()
 	revoked, err := k.Engine.Operator().RevokeLease(k.t.Context(), engine.RevokeSpec{ID: x, Reason: "fftest"})

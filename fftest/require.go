@@ -28,7 +28,7 @@ func RequireResult[In, Out any](t testing.TB, k *Kit, kind engine.Kind[In, Out],
 	}
 }
 
-// RequireFailure fails the test unless an execution has ended without success, for a reason that contains text.
+// RequireFailure fails the test unless an execution has ended without success, for a reason containing text.
 //
 //	fftest.RequireFailure(t, kit, created.ID, "sold out")
 func RequireFailure(t testing.TB, k *Kit, x id.ExecutionID, text string) {
@@ -81,7 +81,7 @@ type createdOptions struct {
 	tx    pgx.Tx
 }
 
-// Args requires that the arguments are equal to args, which has the In type of the kind.
+// Args requires arguments equal to args, which has the In type of the kind.
 func Args(args any) CreatedOption {
 	return func(o *createdOptions) { o.args, o.given = args, true }
 }
@@ -91,12 +91,12 @@ func Times(n int) CreatedOption {
 	return func(o *createdOptions) { o.times = n }
 }
 
-// In looks in an open transaction, at its own writes too.
+// In looks in an open transaction, including its own writes.
 func In(tx pgx.Tx) CreatedOption {
 	return func(o *createdOptions) { o.tx = tx }
 }
 
-// RequireCreated fails the test unless executions of a kind have been created. It counts those of all states.
+// RequireCreated fails the test unless executions of a kind have been created, in any state.
 //
 //	fftest.RequireCreated(t, kit, Notify, fftest.Args(Mail{To: "ada"}), fftest.Times(1))
 func RequireCreated[In, Out any](t testing.TB, k *Kit, kind engine.Kind[In, Out], options ...CreatedOption) {

@@ -40,8 +40,8 @@ const (
 	runNode string    = "fftest_run"
 )
 
-// Run runs a handler once, with a real job, and returns its result and error. All of it happens in a transaction that is
-// rolled back: the execution, its steps, and the writes by worker.StepTx and worker.Turn. A handler that waits
+// Run runs a handler once, with a real job, and returns its result and error. Everything happens in a transaction that
+// is rolled back: the execution, its steps, and the writes by worker.StepTx and worker.Turn. If the handler waits, Run
 // returns the error of the wait. Its writes by a pool of its own remain.
 func Run[In, Out any](
 	t testing.TB, k *Kit, kind engine.Kind[In, Out], handler func(ctx context.Context, job worker.Job[In]) (Out, error), args In,
@@ -66,7 +66,7 @@ func Run[In, Out any](
 	return worker.RunForTest(t.Context(), eng, kind, claimed, handler)
 }
 
-// claimForRun creates an execution with its upstreams, completes these and claims it.
+// claimForRun creates an execution with its upstreams, completes the upstreams and claims the execution.
 func (k *Kit) claimForRun(
 	ctx context.Context, tx pgx.Tx, spec engine.ExecutionSpec, upstreams []upstream,
 ) (engine.Claimed, *engine.Engine, error) {

@@ -14,9 +14,9 @@ import (
 // patience limits the start of the server: an image may have to be pulled.
 const patience = 10 * time.Minute
 
-// clockSQL gives a database a clock that stands still until it is set. The planner replaces a call of ffx_now_ms by its body, as
-// it does with the library's own. A subquery in the body would prevent that, and each statement would parse and plan the function
-// again.
+// clockSQL gives a database a clock that only moves when set. The planner replaces a call of ffx_now_ms by its body,
+// like the library's own. A subquery in the body would prevent this, and each statement would parse and plan the
+// function again.
 const clockSQL = `
 CREATE TABLE fftest_clock (now_ms bigint NOT NULL);
 INSERT INTO fftest_clock VALUES (0);
@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION ffx_now_locked_ms(now_ms bigint) RETURNS bigint
     SELECT coalesce($1, public.fftest_now_ms());
 $$;`
 
-// server has the databases of this process. It starts with the first test, or with [Main].
+// server has the databases of this process. The server starts with the first test, or with [Main].
 var server = sync.OnceValues(func() (*databases, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -49,7 +49,7 @@ var server = sync.OnceValues(func() (*databases, error) {
 	return &databases{Databases: opened, template: opened.Template()}, nil
 })
 
-// databases are the databases of this process and the template they are copied from.
+// databases are the databases of this process and their template.
 type databases struct {
 	*pgtest.Databases
 	template string
@@ -67,8 +67,8 @@ func Migrate(migrate func(ctx context.Context, databaseURL string) error) MainOp
 	return func(o *mainOptions) { o.migrate = migrate }
 }
 
-// Main runs the tests of a package and exits. It starts the server and makes the template before the first test. A package
-// whose tests need no [Migrate] does without it: the first [New] starts the server.
+// Main runs the tests of a package and exits. It starts the server and makes the template before the first test. A
+// package without [Migrate] does not need Main: the first [New] starts the server.
 //
 //	func TestMain(m *testing.M) { fftest.Main(m, fftest.Migrate(shop.Migrate)) }
 func Main(m *testing.M, options ...MainOption) {

@@ -8,18 +8,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 )
 
-// RunDue does the background work that is due at an instant of the database's clock, and returns the number of rows acted on.
-// Call it until that is 0. It leaves out the sweeps, which repair and tidy up. It is for tests, and for programs that do
-// background work at times of their own choosing; others use [Reconciler.Run]. A Reconciler runs one RunDue at a time.
+// RunDue does the background work due at an instant of the database's clock, and returns the number of rows acted on.
+// Call RunDue until it returns 0. The sweeps, which repair and tidy up, are left out. RunDue is for tests, and for
+// programs with their own times for background work; others use [Reconciler.Run]. A Reconciler runs one RunDue at a
+// time.
 //
 // Errors: as [engine.Maintenance.TakeJobs], and the errors of the jobs.
 func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
-	// The last answer saves a question, since work that it didn't have is found by the next.
+	// The last answer saves a question; the next question finds newer work.
 	if acted, err := r.callDue(ctx, r.foreseen, now); err != nil || acted > 0 {
 		r.foreseen = nil
 		return acted, err
 	}
-	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: it does the jobs at once, held by others or not
+	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: does the jobs at once, held by others or not
 	for _, j := range r.jobs {
 		if !j.sweep {
 			spec.Jobs = append(spec.Jobs, j.name)
@@ -43,7 +44,7 @@ func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 	return r.callDue(ctx, due, taken.Now)
 }
 
-// callDue calls the jobs that have work at an instant.
+// callDue calls the jobs with work at an instant.
 func (r *Reconciler) callDue(ctx context.Context, due map[engine.Job]time.Time, now time.Time) (acted int, err error) {
 	for _, j := range r.jobs {
 		if at, ok := due[j.name]; !ok || j.sweep || at.After(now) {

@@ -1,12 +1,12 @@
 // Package reconcile runs the engine's background work. It decides when to call each job; the engine does the work.
 //
-// Every worker runs it by default (package worker), and any number of processes may. Each job has one process at a time,
-// recorded in the database; if that process dies, another takes over within five seconds. This saves work, and correctness
-// does not depend on it: several processes may do a job at once, since each skips the rows that another is working on.
-// Work left undone by a process that dies is found by the next call.
+// Every worker runs the background work by default (package worker), and any number of processes may. Each job has one
+// process at a time, recorded in the database; if this process dies, another takes over within five seconds. The record
+// saves work, and correctness does not depend on it: several processes may do a job at once, since each skips rows in
+// use by another. The next call finds work left undone by a dead process.
 //
-// An idle process asks the database every 0.9 seconds, in one statement, which jobs have work and when it is due. It calls
-// only those jobs, when they are due.
+// An idle process asks the database every 0.9 seconds, in one statement, which jobs have work and when the work is due.
+// It calls only those jobs, when due.
 package reconcile
 
 import (
@@ -25,19 +25,20 @@ import (
 
 // Config configures a [Reconciler]. The zero value of every field is its default.
 type Config struct {
-	// Interval is the time between two questions to the database. New work that is due sooner, such as a short lease or delay,
-	// waits up to this long; later work is done when due. A silent process loses its jobs after 4⅜ intervals. Default 0.9 s.
+	// Interval is the time between two questions to the database. New work due sooner, such as a short lease or delay,
+	// waits up to this long; later work is done when due. A silent process loses its jobs after 4⅜ intervals. Default
+	// 0.9 s.
 	Interval time.Duration
 
-	// Instance names this process among those that run background work on the database. Default: random letters.
+	// Instance names this process among the processes running background work on the database. Default: random letters.
 	Instance id.WorkerInstanceID
 
-	// Queued is called with those of Lanes that have work queued, each time the database is asked. Set both or neither.
-	// Default: none.
+	// Queued is called with the members of Lanes that have work queued, for each question to the database. Set both or
+	// neither. Default: none.
 	Lanes  []id.LaneID
 	Queued func(lanes []id.LaneID)
 
-	// Batch limits the rows that one call of the engine acts on, at most [engine.MaxBatch]. A job is called again while its
+	// Batch limits the rows for one call of the engine, at most [engine.MaxBatch]. A job is called again while its
 	// batches are full. Default 500.
 	Batch int
 
@@ -57,7 +58,7 @@ const MaxConnections = atOnce + 1 // one asks for work
 
 const (
 	atOnce       = 5                      // most calls of jobs at once; the others wait for one to end
-	sweepsAtOnce = 2                      // most jobs at once that are sweeps
+	sweepsAtOnce = 2                      // most sweeps at once
 	turn         = 250 * time.Millisecond // how long a job with more work goes on before others have their turn
 
 	maxPause    = 30 * time.Second // longest pause after failures
@@ -89,11 +90,11 @@ type job struct {
 
 	act func(ctx context.Context, batch int) (int, error)
 
-	// next returns when the job is due after a call, zero if no work is known; nil: only the database reports that.
+	// next returns when the job is due after a call, zero if no work is known; nil: only the database knows.
 	next func() time.Time
 }
 
-// operations is the part of an engine that this package uses beside the jobs.
+// operations is the part of an engine used by this package beside the jobs.
 type operations interface {
 	TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error)
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
@@ -125,7 +126,7 @@ func jobsOf(m *upkeep.Upkeep) []job {
 		{name: engine.JobAdvanceSequences, every: time.Second, act: m.AdvanceSequences},
 		// A tick should be late by some milliseconds at most.
 		{name: engine.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
-		// The pause merges rings.
+		// The pause merges notifications.
 		{name: engine.JobAdmitWaiting, every: 5 * time.Millisecond, act: m.AdmitWaiting, next: m.NextAdmission},
 		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
 		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
@@ -158,7 +159,7 @@ func jobsOf(m *upkeep.Upkeep) []job {
 
 // New returns a reconciler for the database of eng. It does not use the database.
 //
-// Errors: [fferr.ErrInvalidInput] with the field of cfg that is out of bounds, or for an engine that is nil or bound to a
+// Errors: [fferr.ErrInvalidInput] with the invalid field of cfg, or for an engine that is nil or bound to a
 // transaction.
 func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
@@ -214,10 +215,10 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*(float64(r.cfg.Interval)/float64(DefaultInterval))), time.Millisecond)
 }
 
-// Run runs background work until ctx ends. Then it releases its jobs and returns once the last call has. It logs and
-// retries failures of the engine, so it returns no error. Run may be called repeatedly and concurrently.
+// Run runs background work until ctx ends. Then it releases its jobs and returns after the last call. Run logs and
+// retries failures of the engine, and returns no error. Run may be called repeatedly and concurrently.
 //
-// Run doesn't check the database. A worker does when it starts; a program that runs a Reconciler alone calls
+// Run doesn't check the database. A worker does at its start; a program with only a Reconciler calls
 // [engine.Engine.Prepare] with [engine.RoleWorker] first. Otherwise a missing grant shows only in the log.
 func (r *Reconciler) Run(ctx context.Context) {
 	s := newSchedule(r, time.Now())

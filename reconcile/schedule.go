@@ -10,13 +10,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
-// schedule is the state of one [Reconciler.Run]. One goroutine owns it; each call of a job has its own goroutine.
+// schedule is the state of one [Reconciler.Run], in one goroutine; each call of a job has another.
 type schedule struct {
 	*Reconciler
 	jobs   []*scheduled
-	called chan call // buffered: room for one call of each job
+	called chan call // buffered for one call of each job
 	runs   int       // calls under way
-	sweeps int       // sweeps among them
+	sweeps int       // sweeps under way
 
 	askAt   time.Time // when to ask for work next
 	askedAt time.Time
@@ -27,8 +27,8 @@ type schedule struct {
 	lanesAt time.Time // don't ask about the lanes before
 
 	changed chan struct{} // buffered: some process has changed a schedule
-	gated   chan struct{} // buffered: some process has made executions wait for a limit, or given one room
-	ended   chan struct{} // buffered: executions have ended while a tick or an admission waits for that
+	gated   chan struct{} // buffered: a process has made executions wait for a limit, or let one start
+	ended   chan struct{} // buffered: executions have ended while a tick or an admission waits for an end
 	ignore  func()        // ends the waiting for ends; nil: nothing waits for one
 }
 
@@ -42,7 +42,7 @@ type scheduled struct {
 	running bool
 	wanted  bool // requested during a call
 	ours    bool // held by this process, by the last answer
-	nearby  bool // this process created the work, so it calls the job without holding it
+	nearby  bool // this process created the work, and calls the job without holding it
 	failing backoff.Backoff
 	fails   warn.Repeated
 	pause   time.Duration // of a sweep, after calls without work
@@ -52,13 +52,13 @@ type scheduled struct {
 type call struct {
 	*scheduled
 	done int
-	more bool // its last batch was full: it stopped for others
+	more bool // its last batch was full, and it stopped for others
 	err  error
-	next time.Time // when it is due after the call, if the job knows that
+	next time.Time // when the job is due after the call, if known
 }
 
-// newSchedule returns a schedule that asks after one interval. So processes that start together spread out, and one that
-// only tries to start does nothing.
+// newSchedule returns a schedule with its first question after one interval. So processes started together spread out,
+// and a process that only tries to start does nothing.
 func newSchedule(r *Reconciler, now time.Time) *schedule {
 	s := &schedule{
 		Reconciler: r, called: make(chan call, len(r.jobs)), askAt: now.Add(backoff.Spread(r.cfg.Interval)),
@@ -86,13 +86,13 @@ func (s *schedule) next() time.Time {
 	return next
 }
 
-// mayBegin reports whether a job may be called once it is due: it has a time, and fewer calls are under way than may be. One
-// that has to wait is called when another ends.
+// mayBegin reports whether a due job may be called: it has a time, and the calls under way leave space. A waiting job
+// is called when another call ends.
 func (s *schedule) mayBegin(j *scheduled) bool {
 	return !j.running && !j.at.IsZero() && s.runs < atOnce && (!j.sweep || s.sweeps < sweepsAtOnce)
 }
 
-// begin calls the jobs that are due, those first that have been due for the longest time.
+// begin calls the due jobs, the longest due first.
 func (s *schedule) begin(ctx context.Context, now time.Time) {
 	due := slices.DeleteFunc(slices.Clone(s.jobs), func(j *scheduled) bool { return !s.mayBegin(j) || now.Before(j.at) })
 	slices.SortStableFunc(due, func(a, b *scheduled) int { return a.at.Compare(b.at) })
@@ -116,8 +116,8 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 	}
 }
 
-// exhaust repeats a job while its batches are full, until a time has passed, and returns the number of rows it acted on. It
-// reports whether the last batch was full.
+// exhaust repeats a job while its batches are full, until a time has passed, and returns the number of rows acted on.
+// It reports whether the last batch was full.
 func (j *job) exhaust(ctx context.Context, most time.Duration) (done int, more bool, err error) {
 	for began := time.Now(); ; {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
@@ -130,7 +130,7 @@ func (j *job) exhaust(ctx context.Context, most time.Duration) (done int, more b
 	}
 }
 
-// note records a call that has ended. If the job did something, more is likely to come, so it asks again soon.
+// note records a finished call. If the job did something, more is likely to come, so note asks again soon.
 func (s *schedule) note(c call, now time.Time) {
 	c.running = false
 	s.runs--
@@ -174,7 +174,7 @@ func (s *schedule) note(c call, now time.Time) {
 	}
 }
 
-// follow makes the sweeps that come after a job run soon.
+// follow makes the sweeps after a job run soon.
 func (s *schedule) follow(name engine.Job, now time.Time) {
 	for _, j := range s.jobs {
 		if j.after != name {
@@ -213,7 +213,7 @@ func (s *schedule) expect(name engine.Job) {
 	}
 }
 
-// expectDelay makes this process promote the executions that it has delayed, since the holder may look too late.
+// expectDelay makes this process promote the executions delayed here, since the holder may look too late.
 func (s *schedule) expectDelay() {
 	for _, j := range s.jobs {
 		if j.name == engine.JobPromoteDelayed {
@@ -223,8 +223,8 @@ func (s *schedule) expectDelay() {
 	s.askSoon()
 }
 
-// expectNearby makes this process do a job, as early as the job's pace allows, even if another process holds it: this one has
-// made the work.
+// expectNearby makes this process do a job for work made here, as early as the job's pace allows, even if another
+// process holds the job.
 func (s *schedule) expectNearby(name engine.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.failing.Idle() {
@@ -237,8 +237,8 @@ func (s *schedule) expectNearby(name engine.Job) {
 // endsPace is the shortest time between two looks because of ends. On a busy database executions end all the time.
 const endsPace = 100 * time.Millisecond
 
-// expectEnd makes this process look at the admissions and the ticks that wait for an execution to end. Most ends hand their places
-// over, or report that the gate has to look.
+// expectEnd makes this process look at the admissions and the ticks waiting for an execution to end. Most ends release
+// their places to others at once, or report work for the gate.
 func (s *schedule) expectEnd(now time.Time) {
 	waits := map[engine.Job]bool{engine.JobAdmitWaiting: s.eng.AdmissionsWait(), engine.JobRunSchedules: s.eng.TicksWait()}
 	for _, j := range s.jobs {
@@ -251,7 +251,7 @@ func (s *schedule) expectEnd(now time.Time) {
 	}
 }
 
-// ask renews and takes jobs, and plans them by the work that the database reports.
+// ask renews and takes jobs, and plans them by the database's report of work.
 func (s *schedule) ask(ctx context.Context) {
 	spec := engine.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]engine.Job, len(s.jobs))}
 	for i, j := range s.jobs {
@@ -287,7 +287,7 @@ func (s *schedule) ask(ctx context.Context) {
 		s.plan(j, taken.Jobs[j.name], taken.Now, now)
 	}
 	if withLanes {
-		// Looking at a lane with many dead entries at its head is slow, so look at it less often.
+		// Looking at a lane with many dead entries at its head is slow, so look less often.
 		s.lanesAt = now.Add(lanesPace * now.Sub(began))
 		s.cfg.Queued(taken.Lanes)
 	}
@@ -314,7 +314,7 @@ func remind(c chan<- struct{}) {
 	}
 }
 
-// lanesPace is the pause after looking at the lanes, in multiples of the time it took.
+// lanesPace is the pause after looking at the lanes, in multiples of the time taken.
 const lanesPace = 20
 
 // plan sets when a job is called, from the database's answer.
@@ -342,7 +342,7 @@ func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.
 	j.limit()
 }
 
-// limit moves a call before the latest time for it.
+// limit moves a call before its latest time.
 func (j *scheduled) limit() {
 	if !j.latest.IsZero() && (j.at.IsZero() || j.latest.Before(j.at)) {
 		j.at = j.latest

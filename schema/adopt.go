@@ -14,19 +14,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Rows that record the steps of a conversion in this library's ledger.
+// Rows of this library's ledger for the steps of a conversion.
 const (
 	// adopted is the last row. With it the database is like any other.
 	adopted = "adopted"
 
 	stepCheck   = "adopt/check"
-	stepAside   = "adopt/aside"
+	stepRename  = "adopt/aside"
 	stepCopy    = "adopt/copy/"    // followed by the name of an old table or partition
 	stepVerify  = "adopt/verify/"  // followed by the name of a table
 	stepRewrite = "adopt/rewrite/" // followed by the name of a table
 
-	// asidePrefix is the new prefix of FlowFabric's tables, indexes and sequences that were set aside.
-	asidePrefix = "old_"
+	// oldPrefix is the new prefix of FlowFabric's renamed tables, indexes and sequences.
+	oldPrefix = "old_"
 )
 
 // referenceTables lists FlowFabric's tables in the order of their conversion.
@@ -59,29 +59,30 @@ type AdoptOptions struct {
 // Converted reports the conversion of one table by a call of [Adopt].
 type Converted struct {
 	Table string
-	// Copied is the number of rows copied from FlowFabric's table, Rewritten the number of those then converted to this
+	// Copied is the number of rows copied from FlowFabric's table, Rewritten how many were then converted to this
 	// library's form.
 	Copied, Rewritten int64
 }
 
-// AdoptResult is the result of [Adopt]. It is empty after an error.
+// AdoptResult is the result of [Adopt], empty after an error.
 type AdoptResult struct {
 	Result
 
-	// Tables lists the tables with rows that this call copied or rewrote.
+	// Tables lists the tables with rows copied or rewritten by this call.
 	Tables []Converted
-	// Unread describes data that could not be decoded and was left unchanged, one line each.
+	// Unread describes undecodable data left unchanged, one line each.
 	Unread []string
 }
 
 // Adopt converts a database made by FlowFabric 0.15, in any physical layout, to this library's tables. It renames
-// FlowFabric's tables to names that begin with old_, creates this library's, copies the rows, compares counts and
-// checksums, and rewrites forms that only FlowFabric uses. The old rows never change; [DropAdopted] drops them. Event ids
-// and cursors stay valid; grants on the old tables don't carry over. On a database of this library, Adopt is [Migrate].
+// FlowFabric's tables to names with the prefix old_, creates this library's, copies the rows, compares counts and
+// checksums, and rewrites forms that only FlowFabric uses. The old rows never change; [DropAdopted] drops them. Event
+// ids and cursors stay valid; grants on the old tables don't carry over. On a database of this library, Adopt is
+// [Migrate].
 //
-// Stop FlowFabric and all programs of this library first, and have free disk space for a second copy. Until the conversion
-// is done, this library refuses the database with [ErrNotAdopted], and a starting FlowFabric server waits for a call in
-// progress.
+// Stop FlowFabric and all programs of this library first, and have free disk space for a second copy. Until the
+// conversion is complete, this library refuses the database with [ErrNotAdopted], and a starting FlowFabric server
+// waits for a call in progress.
 //
 // Each step commits by itself and is recorded in ffx_schema_migrations, so a call after an error continues where the last
 // one stopped. A million rows in 256 partitions took 45 s on two busy cores.
@@ -127,7 +128,7 @@ type conversion struct {
 	unread     []string
 }
 
-// convert runs the steps that are not recorded yet.
+// convert runs the steps not recorded yet.
 func (c *conversion) convert(ctx context.Context) (Result, error) {
 	result := Result{From: c.state.Version}
 	c.log.InfoContext(ctx, "adopting", "database", c.state.Database, "schema", c.schema)
@@ -136,7 +137,7 @@ func (c *conversion) convert(ctx context.Context) (Result, error) {
 		take func(context.Context) error
 	}{
 		{stepCheck, c.check},
-		{stepAside, c.setAside},
+		{stepRename, c.renameTables},
 		{"", func(ctx context.Context) error {
 			applied, err := c.makeTables(ctx)
 			result.Applied = applied
@@ -169,8 +170,8 @@ func (c *conversion) finish(ctx context.Context) error {
 	return classifyNil("record the conversion", c.once(ctx, adopted, nameNotNulls))
 }
 
-// nameNotNulls gives the NOT NULL constraints of the new tables their usual names. PostgreSQL has such constraints since
-// 18, and numbered their names because the tables set aside keep theirs.
+// nameNotNulls gives the NOT NULL constraints of the new tables their usual names. PostgreSQL has such constraints
+// since 18, and numbered their names because the renamed tables keep the usual ones.
 const nameNotNulls = `
 DO $names$
 DECLARE
@@ -191,7 +192,7 @@ BEGIN
 END;
 $names$`
 
-// once runs statements and records them as a step, in one transaction.
+// once runs statements and records a step, in one transaction.
 func (c *conversion) once(ctx context.Context, row string, statements ...string) error {
 	return c.retryLocked(ctx, func() error {
 		if err := c.lockStands(ctx); err != nil {
@@ -209,7 +210,7 @@ func (c *conversion) count(table string) *Converted {
 	return c.counts[table]
 }
 
-// tables returns the counters of the tables that have any, in order.
+// tables returns the counters of all tables with one, in order.
 func (c *conversion) tables() []Converted {
 	var tables []Converted
 	for _, table := range referenceTables {
@@ -232,7 +233,7 @@ func (c *conversion) qualified(tables []string) []string {
 // name returns the quoted, qualified name of an object of the schema.
 func (c *conversion) name(object string) string { return pgx.Identifier{c.schema, object}.Sanitize() }
 
-// classifyNil is [classify] for an error that may be nil.
+// classifyNil is [classify] for a possibly nil error.
 func classifyNil(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -240,8 +241,8 @@ func classifyNil(doing string, err error) error {
 	return classify(doing, err)
 }
 
-// DropAdopted drops the tables of FlowFabric that [Adopt] set aside, and returns their names in Result.Applied. Each table
-// is dropped in its own transaction. Make sure that the converted database works first, since the data is lost. Safe to
+// DropAdopted drops the FlowFabric tables renamed by [Adopt], and returns their names in Result.Applied. Each table is
+// dropped in its own transaction. The data is lost, so make sure first that the converted database works. Safe to
 // repeat.
 //
 // Dropping a table of 256 partitions needs up to 1,300 locks at once. A server with the default max_connections and
@@ -258,19 +259,19 @@ func DropAdopted[D Database](ctx context.Context, database D, opts Options) (Res
 			return result, nil
 		}
 		for _, table := range referenceTables {
-			name := pgx.Identifier{s.schema, asidePrefix + table}.Sanitize()
+			name := pgx.Identifier{s.schema, oldPrefix + table}.Sanitize()
 			var there bool
 			if err := s.conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name).Scan(&there); err != nil {
-				return Result{}, classify("look for "+asidePrefix+table, err)
+				return Result{}, classify("look for "+oldPrefix+table, err)
 			}
 			if !there {
 				continue
 			}
 			if err := s.retryLocked(ctx, func() error { return s.exec(ctx, "DROP TABLE "+name) }); err != nil {
-				return Result{}, classify("drop "+asidePrefix+table, err)
+				return Result{}, classify("drop "+oldPrefix+table, err)
 			}
-			result.Applied = append(result.Applied, asidePrefix+table)
-			s.log.InfoContext(ctx, "dropped", "table", asidePrefix+table, "schema", s.schema)
+			result.Applied = append(result.Applied, oldPrefix+table)
+			s.log.InfoContext(ctx, "dropped", "table", oldPrefix+table, "schema", s.schema)
 		}
 		return result, nil
 	})

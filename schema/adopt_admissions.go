@@ -1,6 +1,6 @@
 package schema
 
-// startsInWindows turns FlowFabric's entries of windows into admissions at the gate that calls made. The policies and the
+// startsInWindows turns FlowFabric's entries of windows into admissions at the gate made by calls. The policies and the
 // executions are rewritten already.
 var startsInWindows = []string{
 	`INSERT INTO ffx_gate_use (
@@ -20,9 +20,11 @@ var startsInWindows = []string{
 	`DELETE FROM ff_quota_window`,
 }
 
-// placesTaken turns the places that FlowFabric's admissions take into such admissions, and makes the rows of their policies.
+// placesTaken turns the places taken by FlowFabric's admissions into such admissions, and makes the rows of their
+// policies.
 var placesTaken = []string{
-	// FlowFabric gives no place back, so only an execution that may run has one. Of several admissions the last counts.
+	// FlowFabric gives no place back, so only an execution allowed to run has one. Of several admissions the last
+	// counts.
 	`INSERT INTO ffx_gate_use (
 		partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
 	)
@@ -74,6 +76,6 @@ const (
 			) AS t
 		) AS i`
 
-	// readable is the condition that both are ids.
+	// readable is the condition for two ids.
 	readable = `i.policy IS NOT NULL AND i.execution IS NOT NULL AND i.execution_partition < 32768`
 )

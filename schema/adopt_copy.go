@@ -15,8 +15,8 @@ const sumAtOnce = 32
 
 // original is a table made by FlowFabric.
 type original struct {
-	table   string   // its name before it was set aside
-	columns string   // the columns that both tables have, quoted
+	table   string   // its name in FlowFabric
+	columns string   // the columns of both tables, quoted
 	parts   []string // its partitions, or the table itself
 }
 
@@ -104,9 +104,9 @@ const (
 		END`
 )
 
-// settledColumns are this library's columns that AdoptExecutions writes. Ended executions get them with the copy unless
-// more than their public state has to be rewritten. That is most of an old database; updating each row afterwards would
-// take as long as all the rest.
+// settledColumns are this library's columns for AdoptExecutions to write. Ended executions get them with the copy
+// unless more than their public state has to be rewritten. Most of an old database is like this; updating each row
+// afterwards would take as long as all the rest.
 const (
 	settledColumns = ", ffx_retry_count, ffx_attempt_count, ffx_lease_epoch, ffx_execution_deadline_ms"
 
@@ -131,7 +131,7 @@ const (
 	)`
 )
 
-// numberColumns number the frames of a stream. All of them are in one partition.
+// numberColumns number the frames of a stream. All frames of a stream are in one partition.
 const (
 	numberColumns = ", ffx_number, ffx_durable"
 
@@ -140,7 +140,7 @@ const (
 		count(*) FILTER (WHERE e.mode = 'durable') OVER (PARTITION BY e.partition_key, e.execution_id, e.attempt_index ORDER BY e.ts_ms, e.seq)`
 )
 
-// seeded lists the tables that a migration fills. FlowFabric's rows replace theirs.
+// seeded lists the tables filled by a migration. FlowFabric's rows replace these.
 var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
 
 // copyPart copies a partition, or a table without partitions. It sends no notifications, since no reader can exist.
@@ -177,8 +177,8 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 	})
 }
 
-// moveSequences makes each sequence continue where FlowFabric's stopped. It is safe to repeat, since it never moves one
-// back.
+// moveSequences makes each sequence continue where FlowFabric's stopped. It never moves a sequence back, so repeating
+// is safe.
 const moveSequences = `
 DO $move$
 DECLARE
@@ -212,7 +212,7 @@ func (c *conversion) verifyTables(ctx context.Context) error {
 		}
 		wasRows, wasSum, err := c.sum(ctx, o.columns, o.parts)
 		if err != nil {
-			return classify("read "+asidePrefix+o.table, err)
+			return classify("read "+oldPrefix+o.table, err)
 		}
 		isRows, isSum, err := c.sum(ctx, o.columns, []string{o.table})
 		if err != nil {
@@ -220,9 +220,9 @@ func (c *conversion) verifyTables(ctx context.Context) error {
 		}
 		switch {
 		case wasRows != isRows:
-			return c.state.refuse(ErrDifferent, fmt.Sprintf("%s has %d rows, and %s%s has %d", o.table, isRows, asidePrefix, o.table, wasRows))
+			return c.state.refuse(ErrDifferent, fmt.Sprintf("%s has %d rows, and %s%s has %d", o.table, isRows, oldPrefix, o.table, wasRows))
 		case wasSum.Cmp(isSum) != 0:
-			return c.state.refuse(ErrDifferent, fmt.Sprintf("the rows of %s differ from those of %s%s", o.table, asidePrefix, o.table))
+			return c.state.refuse(ErrDifferent, fmt.Sprintf("the rows of %s differ from those of %s%s", o.table, oldPrefix, o.table))
 		}
 		if err := c.once(ctx, stepVerify+o.table); err != nil {
 			return classify("record the verification of "+o.table, err)

@@ -16,8 +16,8 @@ const defaultTokenGrace = 24 * time.Hour
 // maxUnread limits the descriptions of each kind in the result.
 const maxUnread = 100
 
-// documents are statements that rewrite a table inside the database. Each selects only rows that are not yet in this
-// library's form. $grace is the grace of waitpoint keys in milliseconds.
+// documents are statements for rewriting a table inside the database. Each selects only rows not yet in this library's
+// form. $grace is the grace of waitpoint keys in milliseconds.
 var documents = []struct {
 	table      string
 	statements []string
@@ -95,7 +95,7 @@ var documents = []struct {
 				jsonb_typeof(s.member_map -> '__timeout__') = 'object'
 				OR jsonb_path_exists(s.member_map, '$."__timeout__"[*] ? (@.type() == "object" && !exists(@.signal_id))')
 			)`,
-		// Placeholder that an expired waitpoint left in place of its signals.
+		// Placeholder left by an expired waitpoint in place of its signals.
 		`UPDATE ff_suspension_current AS s
 		SET member_map = (
 			SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}')
@@ -125,7 +125,7 @@ var documents = []struct {
 			AND ` + suspended,
 	}},
 	{"ff_waitpoint_hmac", []string{
-		// The key that signs stays active: the newest valid one.
+		// The signing key stays active: the newest valid one.
 		`UPDATE ff_waitpoint_hmac AS k
 		SET active = false
 		WHERE
@@ -151,7 +151,7 @@ var documents = []struct {
 		WHERE NOT k.active AND k.ffx_verify_until_ms IS NULL`,
 	}},
 	{"ff_suspend_dedup", []string{
-		// They hold tokens, and nothing reads them: a suspension is recognised by its own id.
+		// These rows hold tokens, and nothing reads them: a suspension is recognised by its own id.
 		`DELETE FROM ff_suspend_dedup`,
 	}},
 	{"ff_stream_summary", []string{
@@ -187,7 +187,7 @@ var documents = []struct {
 			AND x.updated_at_ms <= u.last_reset_at_ms`,
 	}},
 	{"ff_quota_policy", []string{
-		// FlowFabric inserts this row for a policy that does not exist. Without a policy there are no limits either.
+		// FlowFabric inserts this row for a missing policy. Without a policy there are no limits either.
 		`DELETE FROM ff_quota_policy
 		WHERE requests_per_window_seconds = 0 AND max_requests_per_window = 0 AND active_concurrency_cap = 0`,
 	}},
@@ -196,7 +196,7 @@ var documents = []struct {
 }
 
 const (
-	// suspended is the condition that the execution of a suspension s is still suspended.
+	// suspended is the condition for a suspension s whose execution is still suspended.
 	suspended = `EXISTS (
 			SELECT
 			FROM ff_exec_core AS e
@@ -206,10 +206,10 @@ const (
 				AND e.lifecycle_phase = 'suspended'
 		)`
 
-	// oldLimits is the condition that a budget b has limits in a form that only FlowFabric's scheduler read.
+	// oldLimits is the condition for a budget b with limits in a form that only FlowFabric's scheduler read.
 	oldLimits = `jsonb_typeof(b.policy_json) = 'object' AND b.policy_json ?| ARRAY['hard_limit', 'hard']`
 
-	// oddLimits is the condition that a limit of a budget b is not a number.
+	// oddLimits is the condition for a budget b with a limit that is not a number.
 	oddLimits = `(
 			coalesce(jsonb_typeof(b.policy_json -> 'hard_limits'), 'object') <> 'object'
 			OR coalesce(jsonb_typeof(b.policy_json -> 'hard_limit'), 'number') <> 'number'
@@ -219,7 +219,7 @@ const (
 		)`
 )
 
-// wrongLimits is the condition that a limit of a rewritten budget b can't be read, so that the budget admits nothing.
+// wrongLimits is the condition for a rewritten budget b with an unreadable limit, which admits nothing.
 const wrongLimits = `(
 			` + oddLimits + `
 			OR coalesce(jsonb_typeof(b.policy_json -> 'soft_limits'), 'object') <> 'object'
@@ -233,14 +233,14 @@ const wrongLimits = `(
 			)
 		)`
 
-// validKey is the condition that a waitpoint key can sign and verify.
+// validKey is the condition for a waitpoint key to sign and verify.
 func validKey(alias string) string {
 	return fmt.Sprintf(`octet_length(%[1]s.secret) = 32 AND %[1]s.kid COLLATE "C" ~ '^[!-9;-~]{1,64}$'`, alias)
 }
 
-// unread are queries for data that could not be decoded, one description per row.
+// unread are queries for undecodable data, one description per row.
 var unread = []string{
-	// The view looks up each execution's current attempt, so leave out executions that ended in the usual form.
+	// The view looks up each execution's current attempt, so leave out executions ended in the usual form.
 	`SELECT 'execution ' || x.id || ': ' || x.corruption
 	FROM ff_exec_core AS e
 	CROSS JOIN LATERAL (
@@ -291,7 +291,7 @@ var unread = []string{
 	HAVING count(*) > 0`,
 }
 
-// rewriteTables converts the forms that only FlowFabric uses to those of this library.
+// rewriteTables converts the forms that only FlowFabric uses to this library's forms.
 func (c *conversion) rewriteTables(ctx context.Context) error {
 	// The rewrites are joins. With the planner's statistics for empty tables, they would read whole tables for each row.
 	if err := c.exec(ctx, "ANALYZE "+strings.Join(c.qualified(referenceTables), ", ")); err != nil {
@@ -342,7 +342,7 @@ func (c *conversion) rewriteTables(ctx context.Context) error {
 	return c.listUnread(ctx)
 }
 
-// listUnread collects descriptions of the data that could not be decoded.
+// listUnread collects descriptions of undecodable data.
 func (c *conversion) listUnread(ctx context.Context) error {
 	for _, query := range unread {
 		err := c.inTx(ctx, func(tx pgx.Tx) error {

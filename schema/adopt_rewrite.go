@@ -13,24 +13,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// rewritePage is the number of executions that one transaction rewrites.
+// rewritePage is the number of executions for one transaction.
 const rewritePage = 2000
 
-// found is an execution to rewrite, with the state that FlowFabric left.
+// found is an execution to rewrite, in FlowFabric's last state.
 type found struct {
 	Partition  int16
 	Execution  pgtype.UUID
 	Flow       pgtype.UUID
-	Settled    bool   // only its public state has to be rewritten
+	Settled    bool   // only its public state changes
 	Quota      string // the id of its quota policy, as text
-	Judged     bool   // its dependencies may hold it
+	Dependent  bool   // its dependencies may hold the execution
 	Mispointed bool   // its pointer is not at the current attempt
 	HalfEnded  bool   // ended with a lease, or cancelled without an event
-	Mistold    bool   // ended, with a wrong public state
+	WrongState bool   // ended, with a wrong public state
 }
 
-// foundExecutions returns the next executions, by key, that are not yet in this library's form. Each rewrite sets
-// ffx_retry_count. If it is set already, only the public state may be in an old form.
+// foundExecutions returns the next executions, by key, not yet in this library's form. Each rewrite sets
+// ffx_retry_count. If the column is set already, only the public state may be in an old form.
 const foundExecutions = `
 SELECT
     e.partition_key AS partition,
@@ -38,7 +38,7 @@ SELECT
     e.flow_id AS flow,
     e.ffx_retry_count IS NOT NULL AS settled,
     coalesce(e.raw_fields ->> 'quota_policy_id', '') AS quota,
-    w.waits AND e.flow_id IS NOT NULL AND e.started_at_ms IS NULL AS judged,
+    w.waits AND e.flow_id IS NOT NULL AND e.started_at_ms IS NULL AS dependent,
     w.waits AND CASE e.attempt_state
         WHEN 'attempt_interrupted' THEN NOT EXISTS (
             SELECT
@@ -64,7 +64,7 @@ SELECT
         AND e.terminal_at_ms > ffx_now_ms(NULL) - 86400000
         AND (e.ownership_state = 'leased' OR e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
     ) IS TRUE AS half_ended,
-    w.ended AND e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped') AS mistold
+    w.ended AND e.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped') AS wrong_state
 FROM ff_exec_core AS e
 CROSS JOIN LATERAL (
     SELECT
@@ -85,8 +85,7 @@ ORDER BY
     e.execution_id
 LIMIT $3`
 
-// rewriteExecutions converts the executions with the statements that the background work uses beside a running FlowFabric.
-// It converts all at once and does not wait for FlowFabric to finish work of its own.
+// rewriteExecutions converts all executions at once, with statements of the background work.
 func (c *conversion) rewriteExecutions(ctx context.Context) error {
 	after := found{Partition: math.MinInt16, Execution: pgtype.UUID{Valid: true}}
 	for {
@@ -145,13 +144,13 @@ func keysOf(page []found, of func(found) bool) keys {
 	return k
 }
 
-// rewrite rewrites a page and returns the number of executions it wrote.
+// rewrite rewrites a page and returns the number of executions written.
 func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	nowMs, err := r.q.GetNow(ctx, r.tx, nil)
 	if err != nil {
 		return 0, err
 	}
-	held, err := r.judge(ctx, page)
+	held, err := r.mustWait(ctx, page)
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +193,7 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 			return 0, err
 		}
 	}
-	if k := keysOf(page, func(x found) bool { return x.Mistold }); len(k.executions) > 0 {
+	if k := keysOf(page, func(x found) bool { return x.WrongState }); len(k.executions) > 0 {
 		if _, err := r.q.RetellEnded(ctx, r.tx, db.RetellEndedParams{
 			PartitionKeys: k.partitions, ExecutionIDs: k.executions, NowMs: nowMs,
 		}); err != nil {
@@ -204,10 +203,10 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	return settled + len(rewritten), nil
 }
 
-// judge returns which members of flows have to wait for their dependencies. It inserts missing group rows. A member with
-// impossible dependencies waits too: the background work skips it, and counts upstreams that were not counted.
-func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID]bool, error) {
-	members := keysOf(page, func(x found) bool { return x.Judged })
+// mustWait returns the flow members that have to wait for their dependencies. It inserts missing group rows. A member
+// with impossible dependencies waits too: the background work skips the member, and counts uncounted upstreams.
+func (r rewriter) mustWait(ctx context.Context, page []found) (map[id.ExecutionUUID]bool, error) {
+	members := keysOf(page, func(x found) bool { return x.Dependent })
 	if len(members.executions) == 0 {
 		return nil, nil
 	}
@@ -237,7 +236,7 @@ func (r rewriter) judge(ctx context.Context, page []found) (map[id.ExecutionUUID
 			held[g.ExecutionID.Bytes] = true
 			continue
 		}
-		// A group that cannot be decoded holds its execution.
+		// An undecodable group holds its execution.
 		rules, err := document.GroupFromStored(g.Policy)
 		held[g.ExecutionID.Bytes] = err != nil ||
 			rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged) != document.Satisfied
@@ -264,7 +263,7 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	for _, attempt := range attempts {
 		current[attempt.ExecutionID] = attempt
 	}
-	told, err := r.told(ctx, rows)
+	reported, err := r.reported(ctx, rows)
 	if err != nil {
 		return err
 	}
@@ -286,7 +285,7 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 		healed.WorkerInstanceIDs = append(healed.WorkerInstanceIDs, attempt.WorkerInstanceID)
 		healed.Leased = append(healed.Leased, leased)
 		healed.Cancelled = append(healed.Cancelled, row.Untold)
-		if !row.Untold || told[row.ExecutionID] {
+		if !row.Untold || reported[row.ExecutionID] {
 			continue
 		}
 		events.PartitionKeys = append(events.PartitionKeys, row.PartitionKey)
@@ -308,9 +307,9 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	return r.q.InsertCompletionEvents(ctx, r.tx, events)
 }
 
-// told returns which of the given executions already have a completion event for their end. It reads the old table, which
-// has an index for this.
-func (r rewriter) told(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
+// reported returns which of the given executions already have a completion event for their end. It reads the old table,
+// which has an index for this.
+func (r rewriter) reported(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
 	var k keys
 	var endedAtMs []int64
 	for i := range rows {
@@ -320,9 +319,9 @@ func (r rewriter) told(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.E
 			endedAtMs = append(endedAtMs, rows[i].TerminalAtMs)
 		}
 	}
-	told := make(map[id.ExecutionUUID]bool, len(k.executions))
+	reported := make(map[id.ExecutionUUID]bool, len(k.executions))
 	if len(k.executions) == 0 {
-		return told, nil
+		return reported, nil
 	}
 	found, err := r.tx.Query(ctx, `
 		SELECT i.execution_id
@@ -348,8 +347,8 @@ func (r rewriter) told(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.E
 	}
 	var x pgtype.UUID
 	_, err = pgx.ForEachRow(found, []any{&x}, func() error {
-		told[x.Bytes] = true
+		reported[x.Bytes] = true
 		return nil
 	})
-	return told, err
+	return reported, err
 }

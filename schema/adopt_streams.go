@@ -9,8 +9,8 @@ import (
 // stepStreams is the name of the rewriting of streams in the ledger.
 const stepStreams = stepRewrite + "ff_stream_frame"
 
-// streamPositions write the position of each stream to its attempt, and how many frames of two modes there are. They write
-// those of one partition, and only rows that have none.
+// streamPositions write the position of each stream to its attempt, and how many frames of two modes there are, for one
+// partition, and only for rows without a position.
 var streamPositions = []string{
 	`UPDATE ff_attempt AS a
 	SET

@@ -10,11 +10,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// A migration declares the oldest version of this library that may use the database once it is applied. The function
+// A migration declares the oldest version of this library for a database with the migration applied. The function
 // ffx_usable_from returns the newest declaration. So an old version keeps running beside the next one until a migration
-// forbids it. The migration that creates the function has the rules.
+// forbids the old one. The migration with this function has the rules.
 
-// readDeclaration fills in the oldest version that may use the database.
+// readDeclaration fills in the oldest version allowed to use the database.
 func (s *State) readDeclaration(ctx context.Context, db Querier) error {
 	sql := "SELECT coalesce(nullif(" + pgx.Identifier{s.Schema, "ffx_usable_from"}.Sanitize() + "(), ''), 'none')"
 	if err := db.QueryRow(ctx, sql).Scan(&s.UsableFrom); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Database is the database that an operation of this package works on.
+// Database is the database for an operation of this package.
 //
-// The operation borrows one connection from a pool and returns it unchanged, since a migration's settings last for its
-// transaction only. A single connection must not be in a transaction, and the operation uses it exclusively. For a string,
-// the URL postgres://user:password@host:port/database, the operation connects by itself.
+// The operation borrows one connection from a pool and returns the connection unchanged, since a migration's settings
+// last for its transaction only. A single connection must not be in a transaction, and the operation uses it
+// exclusively. For a string, the URL postgres://user:password@host:port/database, the operation connects by itself.
 //
 // Migrate, Adopt and Rollback open and close one more connection for the lock: as the pool connects, with its
 // BeforeConnect, or like the given connection.
@@ -27,7 +27,7 @@ type Database interface {
 type source struct {
 	// another opens a separate connection.
 	another func(context.Context) (*pgx.Conn, error)
-	// borrow returns the connection to work on and a function that returns it.
+	// borrow returns the connection to work on and a function to return it.
 	borrow func(context.Context) (*pgx.Conn, func(), error)
 	// inTx is set if the given connection is in a transaction, so a change cannot use it.
 	inTx bool
@@ -115,8 +115,8 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 // errURL does not quote the URL: a malformed one may have its password anywhere.
 var errURL = errors.New("schema: the database URL is not of the form postgres://user:password@host:port/database")
 
-// PoolConfig parses a database URL like every operation of this package, and sets the schema. A schema that is not empty
-// becomes the search_path, replacing one in the URL. The rest of the URL applies unchanged.
+// PoolConfig parses a database URL like every operation of this package, and sets the schema. A nonempty schema becomes
+// the search_path, replacing one in the URL. The rest of the URL applies unchanged.
 //
 // Errors describe the problem and never quote the URL.
 func PoolConfig(databaseURL, schema string) (*pgxpool.Config, error) {

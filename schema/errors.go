@@ -12,26 +12,26 @@ import (
 
 // Errors that make a database unusable, beside the sentinels of package fferr. Each is wrapped in a [*StateError].
 var (
-	// ErrNoDatabase reports that the server has no database of that name. Create it.
+	// ErrNoDatabase reports that the server has no database of this name. Create it.
 	ErrNoDatabase = errors.New("the database does not exist")
-	// ErrNotAdopted reports that FlowFabric made the database and it is not, or not completely, converted. Call [Adopt].
+	// ErrNotAdopted reports that FlowFabric made the database and [Adopt] has not converted all of it. Call [Adopt].
 	ErrNotAdopted = errors.New("the database was made by FlowFabric and is not adopted")
-	// ErrPartitions reports that rows are in other partitions than the configured numbers of partitions give. Pass [Adopt] the
-	// numbers that FlowFabric used.
+	// ErrPartitions reports that rows are in other partitions than the configured numbers of partitions give. Pass
+	// [Adopt] FlowFabric's numbers.
 	ErrPartitions = errors.New("rows are in other partitions")
-	// ErrDifferent reports that a copy differs from its original, because another program wrote during [Adopt]. Stop it, drop
-	// this library's tables, rename the old ones back, and adopt again; see docs/database.md.
+	// ErrDifferent reports that a copy differs from its original, because another program wrote during [Adopt]. Stop
+	// the program, drop this library's tables, rename the old ones back, and adopt again; see docs/database.md.
 	ErrDifferent = errors.New("a copied table differs from its original")
 	// ErrTooOld reports missing migrations. Call [Migrate] or, if FlowFabric's are missing, start a FlowFabric 0.15 server
 	// once.
 	ErrTooOld = errors.New("the database is too old")
-	// ErrDirty reports that a migration of FlowFabric is recorded as failed. Repair it by hand.
+	// ErrDirty reports a migration of FlowFabric recorded as failed. Repair it by hand.
 	ErrDirty = errors.New("the database is dirty")
-	// ErrForeign reports tables that neither this library nor FlowFabric 0.15 leaves behind. Inspect them, or choose another
-	// schema.
+	// ErrForeign reports tables left behind by neither this library nor FlowFabric 0.15. Inspect them, or choose
+	// another schema.
 	ErrForeign = errors.New("the schema holds tables of unknown origin")
-	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations that no longer
-	// exist. Copy the data you need, drop the schema, and call [Migrate].
+	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations that no
+	// longer exist. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
 	// ErrMoved reports that the schema was renamed, or restored under another name, and functions still use the old one. Call
 	// [Repair], or run the statements in the error.
@@ -40,14 +40,14 @@ var (
 
 // StateError says why a database cannot be used, migrated or adopted. Except with [ErrDifferent], nothing was changed.
 type StateError struct {
-	// Err is a sentinel of this package or of package fferr. errors.Is matches it.
+	// Err is a sentinel of this package or of package fferr, for errors.Is.
 	Err error
-	// Detail describes the problem. It may be empty.
+	// Detail describes the problem, or is empty.
 	Detail string
 	// Database and Schema are empty if no connection was made.
 	Database, Schema string
 
-	cause error // the driver's error, if it says more
+	cause error // the driver's error, or nil
 }
 
 func (e *StateError) Error() string {
@@ -61,7 +61,7 @@ func (e *StateError) Error() string {
 	return text
 }
 
-// Unwrap returns e.Err and, if it says more, the driver's error.
+// Unwrap returns e.Err and the driver's error, if any.
 func (e *StateError) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Err}

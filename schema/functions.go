@@ -14,7 +14,8 @@ import (
 // Repair corrects the schema's functions after the schema was renamed, or restored under another name. Functions that set
 // a search_path still name the old schema then, and creations fail; [Check] reports [ErrMoved].
 //
-// It changes all of them in one transaction, which locks no table, and returns them in Result.Applied. Safe to repeat.
+// Repair changes all of them in one transaction, which locks no table, and returns them in Result.Applied. Safe to
+// repeat.
 //
 // Errors: as [Migrate], and [fferr.ErrNotMigrated] or [ErrNotAdopted]. The role must own the functions.
 func Repair[D Database](ctx context.Context, database D, opts Options) (Result, error) {
@@ -37,7 +38,7 @@ func Repair[D Database](ctx context.Context, database D, opts Options) (Result, 
 	})
 }
 
-// moves returns the statements that repair the functions in moved.
+// moves returns statements to repair the functions in moved.
 func (s *State) moves() []string {
 	statements := make([]string, len(s.moved))
 	for i, function := range s.moved {
@@ -46,7 +47,7 @@ func (s *State) moves() []string {
 	return statements
 }
 
-// readMoved fills in the functions of the schema that set a search_path with the tables of another schema, or none.
+// readMoved fills in the functions of the schema whose search_path has the tables of another schema, or none.
 func (s *State) readMoved(ctx context.Context, db Querier) error {
 	var user string
 	var homes []string
@@ -122,7 +123,7 @@ func pathElements(path string) []string {
 	return append(elements, element.String())
 }
 
-// movedRefusal returns an error with the statements that repair the functions in moved, or nil.
+// movedRefusal returns an error with statements to repair the functions in moved, or nil.
 func (s *State) movedRefusal() error {
 	if len(s.moved) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
-// GrantOptions selects the rights that [Grants] gives. Set at least one part; each includes reading.
+// GrantOptions selects the rights for [Grants]. Set at least one part; each includes reading.
 type GrantOptions struct {
 	// Schema is the schema of the tables. Default: public.
 	Schema string
@@ -25,9 +25,9 @@ type GrantOptions struct {
 	Operator bool
 }
 
-// Grants returns statements that grant a role the rights to work on the tables. The owner of the tables runs them after
-// each migration. They grant only the rights that the library's statements need, and revoke none. The owner itself needs
-// no grants.
+// Grants returns statements to grant a role the rights to work on the tables. The owner of the tables runs them after
+// each migration. They grant only rights needed by the library's statements, and revoke none. The owner itself needs no
+// grants.
 //
 // Errors: an empty role, no part of [GrantOptions], or a schema name with a dot.
 func Grants(role string, opts GrantOptions) (string, error) {

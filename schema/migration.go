@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Migration files have dbmate's form: comments, the line "-- migrate:up" followed by the statements to apply, and the line
-// "-- migrate:down" followed by those to revert them. Each half is sent unchanged, in one transaction.
+// Migration files have dbmate's form: comments, the line "-- migrate:up" followed by the statements to apply, and the
+// line "-- migrate:down" followed by the statements to revert. Each half is sent unchanged, in one transaction.
 
 const (
 	upLine   = "-- migrate:up"
@@ -21,7 +21,7 @@ const (
 // script is the content of a migration's file.
 type script struct{ up, down block }
 
-// block is one half of a script: the text after its directive.
+// block is one half of a script: the text after the directive.
 type block struct {
 	sql  string
 	line int // line of the file where sql begins
@@ -76,7 +76,7 @@ func (b block) locate(err error) error {
 	return fmt.Errorf("line %d: %w", b.line+strings.Count(before, "\n"), err)
 }
 
-// Statements on the ledger. They contain their values, so that scripts can use them too.
+// Statements on the ledger. They contain their values, for use in scripts too.
 
 // makeLedger creates the table as dbmate does.
 const makeLedger = "CREATE TABLE IF NOT EXISTS " + ledgerTable + " (version varchar PRIMARY KEY)"

@@ -70,7 +70,7 @@ func readReferenceLedger(ctx context.Context, db Querier, schema string) (refere
 	return ledger, nil
 }
 
-// refusal returns the sentinel and detail for a ledger that is not from FlowFabric 0.15 or, if allowed, a newer version.
+// refusal returns the sentinel and detail for a ledger not from FlowFabric 0.15 or, if allowed, a newer version.
 func (l referenceLedger) refusal(allowNewer bool) (detail string, sentinel error) {
 	applied := map[int64]bool{}
 	for _, row := range l {
@@ -106,8 +106,8 @@ func (l referenceLedger) warnings() []string {
 	return warnings
 }
 
-// missingStructure checks tables without a ledger, created by hand or by a migrator that died. It returns the first thing
-// that they lack compared with version 22 of FlowFabric, or "".
+// missingStructure checks tables without a ledger, created by hand or by a migrator that died. It returns the first
+// thing missing in comparison with version 22 of FlowFabric, or "".
 func missingStructure(ctx context.Context, db Querier, schema string) (string, error) {
 	var missing string
 	err := db.QueryRow(ctx, `

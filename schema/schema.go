@@ -1,12 +1,13 @@
-// Package schema creates, checks and drops the tables of this library, and converts those of FlowFabric.
+// Package schema creates, checks and drops the tables of this library, and converts FlowFabric's tables.
 //
-// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them to an empty
-// database, or to one from an older version of this library, on a pool, a connection or a URL:
+// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them to an
+// empty database, or to a database of an older version of this library, on a pool, a connection or a URL:
 //
 //	if _, err := schema.Migrate(ctx, pool, schema.Options{}); err != nil { … }
 //
-// [SQL] returns them for other migrators. [Adopt] converts a database made by FlowFabric 0.15. FlowFabric can work on
-// either afterwards: its tables keep their names, columns and ledger, and this library's additions have the prefix ffx_.
+// [SQL] returns the migrations for other migrators. [Adopt] converts a database made by FlowFabric 0.15. FlowFabric can
+// work on either afterwards: its tables keep their names, columns and ledger, and this library's additions have the
+// prefix ffx_.
 //
 // Names are unqualified, so the search_path selects the schema, and one database may hold several engines. The table
 // ffx_schema_migrations records the migrations of its schema.
@@ -25,7 +26,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrations returns the migration files, for programs that apply them with dbmate itself.
+// Migrations returns the migration files, for programs applying them with dbmate itself.
 func Migrations() fs.FS {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -35,11 +36,11 @@ func Migrations() fs.FS {
 }
 
 const (
-	// Version is the newest migration, which is the version of the databases that this build works on.
+	// Version is the newest migration, and so the version of databases for this build.
 	Version = "20261125000037"
 
-	// baseline is the last migration that only creates objects that FlowFabric has too. baselineLedger is its file, which
-	// creates FlowFabric's ledger.
+	// baseline is the last migration with only objects of FlowFabric. baselineLedger is its file, which creates
+	// FlowFabric's ledger.
 	baseline       = "20261101000008"
 	baselineLedger = "20261101000008_reference"
 
@@ -51,15 +52,15 @@ const (
 
 // Options are common to the operations of this package. The zero value is usable.
 type Options struct {
-	// Schema is the schema to work in, without a dot in its name. Migrate creates it if it does not exist. Empty: the first
-	// existing schema of the connection's search_path, which the URL, the pool, the role or the server sets.
+	// Schema is the schema to work in, without a dot in its name. Migrate creates a missing schema. Empty: the first
+	// existing schema of the connection's search_path, set by the URL, the pool, the role or the server.
 	Schema string
 
 	// Log receives progress and warnings. Default: [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 
-	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. Its tables may then differ from those
-	// this library expects.
+	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. Its tables may then differ from
+	// the expected ones.
 	AllowNewerReference bool
 }
 
@@ -78,11 +79,12 @@ type Result struct {
 	Applied []string
 }
 
-// Migrate migrates the database to [Version]. It may be empty or made by an older version of this library. If a newer
-// version migrated it and this build may use it, nothing changes and Result.To is the newer version. Safe to repeat.
+// Migrate migrates the database to [Version]. The database may be empty or made by an older version of this library. If
+// a newer version migrated it and this build may use it, nothing changes and Result.To is the newer version. Safe to
+// repeat.
 //
-// Concurrent calls, and a starting FlowFabric server, wait for one advisory lock of the database until ctx ends. It also
-// works behind a transaction pooler, and a call that loses its lock begins no further migration.
+// Concurrent calls, and a starting FlowFabric server, wait for one advisory lock of the database until ctx ends. The
+// lock also works behind a transaction pooler, and a call that loses its lock begins no further migration.
 //
 // Each migration is one transaction; after a failure the next call continues from there. If a table stays locked for two
 // seconds, the migration rolls back, pauses and tries again. Migrate checks ctx between tries; a running migration is not
@@ -100,10 +102,10 @@ func Migrate[D Database](ctx context.Context, database D, opts Options) (Result,
 	})
 }
 
-// Plan returns the result that [Migrate] would have, without changing anything: Result.Applied lists the migrations it
-// would apply. It takes no lock, so another process may be about to apply them.
+// Plan returns the result of [Migrate] without changing anything: Result.Applied lists the migrations to apply. Plan
+// takes no lock, so another process may be about to apply them.
 //
-// Errors: those with which Migrate refuses the database.
+// Errors: the refusals of Migrate.
 func Plan[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	state, err := Status(ctx, database, opts)
 	if err != nil {
@@ -118,10 +120,10 @@ func Plan[D Database](ctx context.Context, database D, opts Options) (Result, er
 	return Result{From: state.Version, To: max(state.Version, Version), Applied: state.pending()}, nil
 }
 
-// Rollback reverts every migration newer than to, newest first. If to is empty, it reverts all of them, and no table of
-// this library remains. Data in dropped objects is lost. Tables that [Adopt] set aside stay.
+// Rollback reverts every migration newer than to, newest first. If to is empty, Rollback reverts all, and no table of
+// this library remains. Data in dropped objects is lost. Tables renamed by [Adopt] stay.
 //
-// Errors: as Migrate, and [fferr.ErrTooNew] for any database that a newer version migrated.
+// Errors: as Migrate, and [fferr.ErrTooNew] for any database migrated by a newer version.
 func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		switch {
@@ -140,8 +142,8 @@ func Rollback[D Database](ctx context.Context, database D, to string, opts Optio
 
 func errUnknown(version string) error { return fmt.Errorf("schema: there is no migration %q", version) }
 
-// Status returns the state of the database and its pending migrations, without changing anything. For a database that
-// [Check] would refuse, it returns no error but sets [State.Err].
+// Status returns the state of the database and its pending migrations, without changing anything. For a database
+// refused by [Check], Status returns no error but sets [State.Err].
 //
 // Errors: [*StateError] with [ErrNoDatabase], [fferr.ErrDenied] or [fferr.ErrUnsupportedServer], or a failure to connect or
 // read.
@@ -163,9 +165,10 @@ func Status[D Database](ctx context.Context, database D, opts Options) (State, e
 	return state, nil
 }
 
-// Check reports whether an engine can work on the database. It returns nil if the schema is writable and at [Version], or
-// at a newer version that this build may use, which it logs as a warning to opts.Log. It only reads, from opts.Schema or,
-// like an engine, from the first schema of the search_path. db may be a connection, a pool or a transaction.
+// Check reports whether an engine can work on the database. It returns nil if the schema is writable and at [Version],
+// or at a newer version usable by this build, which it logs as a warning to opts.Log. Check only reads, from
+// opts.Schema or, like an engine, from the first schema of the search_path. db may be a connection, a pool or a
+// transaction.
 //
 // Errors: [*StateError] with a sentinel of this package, whose comment names the remedy.
 func Check(ctx context.Context, db Querier, opts Options) error {

@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// lockTimeout is how long a migration waits for a table, in milliseconds. While it waits, it blocks all later sessions.
+	// lockTimeout is how long a migration waits for a table, in milliseconds. The waiting migration blocks all later
+	// sessions.
 	lockTimeout = "2000"
 	// lockPause is the pause before the next try, which lets other sessions pass.
 	lockPause = 500 * time.Millisecond
 
-	// queueTimeout limits one transaction that waits for the migration lock, in milliseconds. queuePause is the pause between
-	// two of them.
+	// queueTimeout limits one transaction waiting for the migration lock, in milliseconds. queuePause is the pause
+	// between two such transactions.
 	queueTimeout = "500"
 	queuePause   = 100 * time.Millisecond
 
-	// citusPropagation makes Citus create objects on its other nodes as well. The tables are local. Without Citus the setting
-	// has no effect, and every role may set it.
+	// citusPropagation makes Citus create objects on its other nodes as well. The tables are local. Without Citus the
+	// setting has no effect, and every role may change it.
 	citusPropagation = "citus.enable_ddl_propagation"
 )
 
@@ -36,14 +37,14 @@ type session struct {
 	schema string
 	state  State
 	log    *slog.Logger
-	// conn is the connection to work on. Nothing of a session may stay on it between transactions: it belongs to the caller,
-	// or is a transaction pooler's and changes with each transaction.
+	// conn is the connection to work on. Nothing of a session may stay on it between transactions: it belongs to the
+	// caller, or is a transaction pooler's and changes with each transaction.
 	conn *pgx.Conn
 	// locker holds the lock in one long transaction, which conn cannot, since it runs one transaction after another.
 	locker *pgx.Conn
 }
 
-// change runs do while it holds the migration lock of the database.
+// change runs do while holding the migration lock of the database.
 func change[D Database](ctx context.Context, database D, opts Options, do func(context.Context, *session) (Result, error)) (Result, error) {
 	from, err := sourceOf(database, opts)
 	if err != nil {
@@ -64,7 +65,7 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	if err := lock(ctx, locker); err != nil {
 		return Result{}, err
 	}
-	// Borrow only now, so callers that share a pool of one connection don't hold it while they wait for the lock.
+	// Borrow only now, so callers sharing a pool of one connection don't hold it while waiting for the lock.
 	conn, giveBack, err := from.borrow(ctx)
 	if err != nil {
 		return Result{}, err
@@ -112,10 +113,10 @@ func (s *State) excludes(ctx context.Context, conn *pgx.Conn) error {
 // The lock is the one of FlowFabric's migrator, so starting servers of either kind wait for each other. It covers the
 // whole database, so engines in different schemas are changed one after the other.
 //
-// FlowFabric holds it for its session; a transaction's lock excludes that as well. It also works behind a transaction
-// pooler, where a session's lock would stay on a pooled connection after this process is gone. A waiting transaction
-// occupies one of the pooler's few connections, which the holder of the lock may need, so lock waits in many short
-// transactions.
+// FlowFabric holds the lock for its session, which a transaction's lock excludes as well. A transaction's lock also
+// works behind a transaction pooler, where a session's lock would stay on a pooled connection after the end of this
+// process. A waiting transaction occupies one of the pooler's few connections, which the holder of the lock may need,
+// so lock waits in many short transactions.
 func lock(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		err := tryLock(ctx, conn)
@@ -135,8 +136,8 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 
 // tryLock leaves conn in a transaction, which holds the lock if there is no error.
 func tryLock(ctx context.Context, conn *pgx.Conn) error {
-	// Set only settings that this server has: transaction_timeout came with PostgreSQL 17. The transaction is idle during the
-	// change.
+	// Set only settings known to this server: transaction_timeout came with PostgreSQL 17. The transaction is idle
+	// during the change.
 	_, err := conn.Exec(ctx, `
 		BEGIN;
 		DO $$
@@ -204,7 +205,8 @@ func (s *session) apply(ctx context.Context, m Migration) error {
 	return s.run(ctx, script.up, ledger)
 }
 
-// run executes half a migration and its ledger statement in one transaction. Once begun, it does not end with ctx.
+// run executes half a migration and its ledger statement in one transaction. Once begun, the transaction does not end
+// with ctx.
 func (s *session) run(ctx context.Context, half block, ledger string) error {
 	return s.retryLocked(ctx, func() error {
 		if err := s.lockStands(ctx); err != nil {
@@ -214,7 +216,7 @@ func (s *session) run(ctx context.Context, half block, ledger string) error {
 	})
 }
 
-// lockStands returns an error if the connection that holds the lock is lost, since another process may then hold the lock.
+// lockStands returns an error if the connection holding the lock is lost, since another process may then hold the lock.
 func (s *session) lockStands(ctx context.Context) error {
 	if err := s.locker.Ping(ctx); err != nil {
 		return fmt.Errorf("the connection that held the migration lock is lost: %w", err)
@@ -248,7 +250,7 @@ func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	return result, nil
 }
 
-// exec runs statements in a transaction in which unqualified names mean this schema only. Its settings end with the
+// exec runs statements in a transaction where unqualified names mean this schema only. Its settings end with the
 // transaction.
 func (s *session) exec(ctx context.Context, statements ...string) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {

@@ -15,7 +15,7 @@ type SQLOptions struct {
 	From string
 	// To is the last migration to return. Empty: [Version].
 	To string
-	// Schema is the schema to work in, as in [Options]. The first migration creates it if it does not exist.
+	// Schema is the schema to work in, as in [Options]. The first migration creates a missing schema.
 	Schema string
 }
 
@@ -154,8 +154,8 @@ func Formats() []Format { return []Format{Plain, Goose, GolangMigrate, Atlas} }
 // File is a migration file for a migrator.
 type File struct{ Name, Text string }
 
-// Files returns the step in the given format: one file with the up direction, or both, and then the down direction if it
-// has a file of its own.
+// Files returns the step in the given format: one file with the up direction or both, and a second one if the down
+// direction has its own file.
 //
 // Errors: an unknown format.
 func (s Step) Files(format Format) ([]File, error) {
@@ -175,7 +175,7 @@ func (s Step) Files(format Format) ([]File, error) {
 	return nil, fmt.Errorf("schema: unknown format %q: use one of %v", format, Formats())
 }
 
-// gooseStatement marks sql as one statement, so that goose does not split it.
+// gooseStatement marks sql as one statement, so goose does not split it.
 func gooseStatement(sql string) string {
 	return "-- +goose StatementBegin\n" + sql + "-- +goose StatementEnd\n"
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
-// Origin is the program that made the tables of a schema.
+// Origin is the program behind the tables of a schema.
 type Origin string
 
 // Origins of a schema's tables.
 const (
-	// OriginNone means that the schema has no tables of this library or of FlowFabric.
+	// OriginNone: the schema has no tables of this library or of FlowFabric.
 	OriginNone Origin = "none"
-	// OriginOwn means that this library made them.
+	// OriginOwn: this library made the tables.
 	OriginOwn Origin = "own"
-	// OriginReference means that FlowFabric made them.
+	// OriginReference: FlowFabric made the tables.
 	OriginReference Origin = "reference"
-	// OriginConverting means that FlowFabric made them and [Adopt] has begun to convert them.
+	// OriginConverting: FlowFabric made the tables and [Adopt] has begun to convert them.
 	OriginConverting Origin = "converting"
-	// OriginAdopted means that FlowFabric made them and [Adopt] has converted them.
+	// OriginAdopted: FlowFabric made the tables and [Adopt] has converted them.
 	OriginAdopted Origin = "adopted"
 )
 
@@ -42,16 +42,17 @@ type State struct {
 	// Schema is empty if the schema in [Options] does not exist, or no schema of the search_path does.
 	Schema string
 	Origin Origin
-	// Version is the newest applied migration of this library, even if this build does not know it. Empty: none.
+	// Version is the newest applied migration of this library, even if unknown to this build. Empty: none.
 	Version string
-	// UsableFrom is the oldest version of this library that may use the database, as its migrations declare. Empty: they
-	// declare none. If Version is newer than this build's, the build may use the database unless UsableFrom is newer too.
+	// UsableFrom is the oldest version of this library allowed to use the database, as its migrations declare. Empty:
+	// they declare none. If Version is newer than this build's, the build may use the database unless UsableFrom is
+	// newer too.
 	UsableFrom string
-	// Migrations lists the migrations that this build knows, oldest first.
+	// Migrations lists the migrations known to this build, oldest first.
 	Migrations []Migration
-	// Warnings lists remarks that don't prevent the use of the database.
+	// Warnings lists remarks without an effect on the use of the database.
 	Warnings []string
-	// Err is the error that [Check] would return. Only [Status] sets it.
+	// Err is the error from [Check]. Only [Status] sets it.
 	Err error
 
 	readOnly bool
@@ -62,13 +63,13 @@ type State struct {
 	steps map[string]bool
 	// adopted is set if a conversion is done.
 	adopted bool
-	// moved lists the functions that use another schema, with their arguments.
+	// moved lists the functions with another schema, with their arguments.
 	moved []string
-	// citus is a table of this library that Citus manages, if any.
+	// citus is a table of this library managed by Citus, if any.
 	citus string
-	// unreleased is the newest migration in the ledger that no released version had, or empty.
+	// unreleased is the newest migration in the ledger without a released version, or empty.
 	unreleased string
-	// foreign describes the problem with tables that no ledger explains.
+	// foreign describes the problem with tables not explained by a ledger.
 	foreign   string
 	reference referenceLedger
 }
@@ -237,9 +238,9 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// citusTable returns a table of this library in the schema that Citus manages, or "". For Citus a table may be
-// distributed, a reference table, the only shard of a distributed schema, or local but planned by Citus. The last kind is
-// refused like the others, since it is untested.
+// citusTable returns a table of this library in the schema managed by Citus, or "". For Citus a table may be
+// distributed, a reference table, the only shard of a distributed schema, or local but planned by Citus. The last kind
+// is refused like the others, since it is untested.
 func citusTable(ctx context.Context, db Querier, schema string) (string, error) {
 	var name string
 	err := db.QueryRow(ctx, `
@@ -263,7 +264,7 @@ func (s *State) index(version string) int {
 
 func (s *State) knows(version string) bool { return s.index(version) >= 0 }
 
-// pending returns the migrations that are not applied.
+// pending returns the migrations still to apply.
 func (s *State) pending() []string {
 	var names []string
 	for _, m := range s.Migrations {
@@ -315,7 +316,7 @@ func (s *State) obstacle(opts Options) error {
 	return s.unfit(opts)
 }
 
-// unfit returns a problem that no migration of this build solves, or nil.
+// unfit returns a problem not solved by any migration of this build, or nil.
 func (s *State) unfit(opts Options) error {
 	switch {
 	case s.encoding != "UTF8":

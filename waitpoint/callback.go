@@ -11,12 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Callback serves the links of waitpoints for programs: a [Link] is the URL that another service calls when it is done. A
-// POST sends the signal with the body as its payload, whatever its type. The same body posted again is the same signal.
-// Of cfg it uses Allow, Failed and MaxBody.
+// Callback serves the links of waitpoints for programs: another service calls the URL of a [Link] when done. A POST
+// sends the signal with the body as its payload, whatever its type. The same body posted again is the same signal. Of
+// cfg, Callback uses Allow, Failed and MaxBody.
 //
-// The path is that of [Handler], and so are the answers, without a body: 204 for a signal, 404 for every link that is not
-// valid, 409 if the wait is over, 413 for a body that is too large. After 503 the service may try again.
+// Path and answers are as in [Handler], but without a body: 204 for a signal, 404 for every invalid link, 409 after the
+// wait, 413 for a body that is too large. After 503 the service may try again.
 func Callback(eng *engine.Engine, signal string, cfg Config) http.Handler {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = engine.MaxSignalPayload

@@ -1,5 +1,5 @@
-// Package waitpoint turns signed links into signals. A person without an account opens a link from a mail and sees a page
-// with a question. The decision reaches the execution that waits for it.
+// Package waitpoint turns signed links into signals. A person without an account opens a link from a mail and sees a
+// page with a question. The decision reaches the waiting execution.
 //
 //	mux.Handle("/waitpoints/", http.StripPrefix("/waitpoints/", waitpoint.Handler(eng, waitpoint.Config{
 //		Actions: []waitpoint.Action{{Signal: "approved", Label: "Approve"}, {Signal: "rejected", Label: "Reject"}},
@@ -10,8 +10,8 @@
 //	w, err := job.Waitpoint(ctx, "decision", 7*24*time.Hour)
 //	link := waitpoint.Link("https://example.com/waitpoints/", w)
 //
-// A link is a bearer credential: its holder may decide, once. Send it to one person, by TLS,
-// and keep it out of your logs. The token is in the query of the URL.
+// A link is a bearer credential: its holder may decide, once. Send the link to one person, by TLS, and keep it out of
+// your logs. The token is in the query of the URL.
 package waitpoint
 
 import (
@@ -38,15 +38,15 @@ import (
 
 // Config configures a [Handler].
 type Config struct {
-	// Actions are the decisions that a link may take. Required. Signals of other names are refused.
+	// Actions are the decisions to offer. Required. Signals of other names are refused.
 	Actions []Action
 
 	// Page writes the page for an opened link. Default: a plain page with a button for each action. It must not change
 	// anything: mail scanners open links too.
 	Page func(w http.ResponseWriter, r *http.Request, page Page)
 
-	// Allow is called before anything else. If it returns false, the answer is 429. Use it to limit failures of an address.
-	// Default: everything is allowed.
+	// Allow is called before anything else. If it returns false, the answer is 429. Use it to limit failures of an
+	// address. Default: everything is allowed.
 	Allow func(r *http.Request) bool
 
 	// Failed is called after each refused link.
@@ -66,11 +66,11 @@ type Action struct {
 type Page struct {
 	Status  int      // of the answer, for [http.ResponseWriter.WriteHeader]
 	Actions []Action // empty after a decision
-	Decided string   // name of the signal that was sent; "" before
+	Decided string   // name of the sent signal; "" before
 	Closed  bool     // the link takes no decision any more
 }
 
-// Link returns the link of a waitpoint below the URL that a [Handler] serves.
+// Link returns the link of a waitpoint below the URL of a [Handler].
 func Link(base string, w engine.Waitpoint) string {
 	path := w.Execution.Short() + "/" + w.ID.String()
 	return strings.TrimSuffix(base, "/") + "/" + path + "?" + url.Values{"token": {w.Token.Reveal()}}.Encode()
@@ -81,9 +81,9 @@ func Link(base string, w engine.Waitpoint) string {
 // has each field once, and a JSON object each member. A link takes one decision, before its wait or during it; the same
 // decision posted again gets the same answer. JSON is answered in JSON.
 //
-// The path that it gets is the execution's id and the waitpoint's: use [http.StripPrefix]. Every link that is not valid
-// is answered by the same 404, whether its execution exists or not, and before its body is read. 409: another decision was
-// made, or the wait is over.
+// The handler expects a path of the execution's id and the waitpoint's: use [http.StripPrefix]. Every invalid link is
+// answered by the same 404, whether its execution exists or not, and before reading its body. 409: another decision was
+// made, or the wait has ended.
 //
 // Answers are not cached, not framed by other pages, and send no Referer. A forged request from another site can do
 // nothing: the handler uses no cookie and no session, only the token, which another site does not have. Set the timeouts
@@ -135,7 +135,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.decide(w, r, link)
 }
 
-// verify reads the link, and checks its token without a look at its execution.
+// verify reads the link, and checks its token without looking at its execution.
 func (h *handler) verify(r *http.Request) (link engine.WaitpointSignal, err error) {
 	execution, waitpoint, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	if !ok {
@@ -207,7 +207,7 @@ const longest = 100 * 365 * 24 * time.Hour
 
 var errBody = errors.New("malformed body")
 
-// read reads the name and the payload of a decision. It reports whether it was JSON.
+// read reads the name and the payload of a decision. It reports whether the body was JSON.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, link *engine.WaitpointSignal) (asJSON bool, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, h.cfg.MaxBody)
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -16,7 +16,7 @@ const (
 	exitUsage       = 2
 	exitNotFound    = 3
 	exitDatabase    = 4
-	exitPending     = 5 // these three are only for `ff migrate check`
+	exitPending     = 5 // only for `ff migrate check`, like the next two
 	exitTooNew      = 6
 	exitUnreachable = 7
 	exitInterrupted = 130
@@ -48,7 +48,7 @@ type app struct {
 	began               bool // a command has run, so an error is not a usage error
 }
 
-// run runs one command line and returns its exit code. If ctx ends, it cleans up and returns early.
+// run runs one command line and returns its exit code. When ctx ends, run cleans up and returns early.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
 	root := a.command()
@@ -90,7 +90,7 @@ func (a *app) command() *cobra.Command {
 	return root
 }
 
-// group returns a command that only has subcommands.
+// group returns a command for subcommands only.
 func group(use, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
@@ -111,7 +111,7 @@ func group(use, short, long string) *cobra.Command {
 	}
 }
 
-// oneID checks the arguments of commands that take one id.
+// oneID checks the arguments of commands with one id.
 func oneID(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s takes one id, not %d", cmd.CommandPath(), len(args))
@@ -119,7 +119,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noArgs checks the arguments of commands that only take flags.
+// noArgs checks the arguments of commands with only flags.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])

@@ -221,7 +221,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// budgetFlags are the flags that describe a budget.
+// budgetFlags are the flags to describe a budget.
 type budgetFlags struct {
 	hard, soft         []string
 	every, retention   time.Duration

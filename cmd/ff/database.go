@@ -47,7 +47,7 @@ func (a *app) namedDatabase() (string, error) {
 	return raw, nil
 }
 
-// requireDatabase is namedDatabase for commands that need a database.
+// requireDatabase is namedDatabase for commands on a database.
 func (a *app) requireDatabase() (string, error) {
 	named, err := a.namedDatabase()
 	if err == nil && named == "" {

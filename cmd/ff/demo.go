@@ -17,7 +17,7 @@ import (
 
 const (
 	demoWorkerName = "demo-worker"
-	// demoSchema is the schema of the demo in a database that the user names.
+	// demoSchema is the schema of the demo in a database named by the user.
 	demoSchema = "flowfabric_demo"
 	maxWorkers = 32
 )
@@ -63,7 +63,7 @@ Without a database, demo starts an embedded PostgreSQL and removes it at the end
 	return cmd
 }
 
-// demoWorkerCommand is the command with which `ff demo` starts its worker processes.
+// demoWorkerCommand is the command for the worker processes of `ff demo`.
 func (a *app) demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    demoWorkerName,

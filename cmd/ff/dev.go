@@ -52,7 +52,7 @@ func (a *app) dev(ctx context.Context, _ []string) (err error) {
 	return nil
 }
 
-// exportLine returns the line that sets DATABASE_URL in a shell.
+// exportLine returns a line for a shell to set DATABASE_URL.
 func exportLine(databaseURL string) string {
 	return "export DATABASE_URL='" + strings.ReplaceAll(databaseURL, "'", `'\''`) + "'"
 }

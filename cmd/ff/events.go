@@ -116,7 +116,7 @@ type eventView struct {
 	Namespace   *id.Namespace     `json:"namespace,omitempty"`
 	InstanceTag *string           `json:"instance_tag,omitempty"`
 	Type        string            `json:"type"`
-	Kind        string            `json:"kind,omitempty"` // this and the next three belong to the execution
+	Kind        string            `json:"kind,omitempty"` // the execution's, like the next three
 	Lane        id.LaneID         `json:"lane,omitempty"`
 	NodeKey     string            `json:"node,omitempty"`
 	Tags        map[string]string `json:"tags,omitempty"`
@@ -176,7 +176,7 @@ func operatorLine(e events.OperatorCall) eventView {
 	return v
 }
 
-// tail prints events until ctx ends or, with once, until the position that the outbox had at the start.
+// tail prints events until ctx ends or, with once, until the outbox's position at the start.
 func tail[E any](
 	ctx context.Context, a *app, eng *engine.Engine, f tailFlags, src events.Source[E], view func(E) eventView,
 ) error {
@@ -254,7 +254,7 @@ func (a *app) printEvent(v eventView, asJSON, long bool) error {
 	return err
 }
 
-// ofExecution returns the line that --long adds about the event's execution.
+// ofExecution returns the line about the event's execution for --long.
 func (v *eventView) ofExecution() string {
 	var parts []string
 	for _, part := range [][2]string{{"", v.Kind}, {"lane ", string(v.Lane)}, {"node ", v.NodeKey}, {"", tagList(v.Tags)}} {

@@ -88,7 +88,7 @@ type executionView struct {
 	Lease        *leaseView `json:"lease"`
 	Waitpoint    string     `json:"waitpoint,omitempty"` // the waitpoint of a suspended execution
 
-	Wait *openWaitView `json:"wait"` // null unless it is suspended
+	Wait *openWaitView `json:"wait"` // null unless suspended
 
 	AttemptList []attemptView `json:"attempt_list"`
 	Steps       []stepView    `json:"steps,omitempty"`

@@ -33,10 +33,10 @@ type attemptView struct {
 	Lease     *leaseView           `json:"lease"`
 	Frames    int64                `json:"frames,omitempty"` // of its output stream
 	FrameAt   string               `json:"frame_at,omitempty"`
-	Problem   string               `json:"problem,omitempty"` // the part that cannot be read
+	Problem   string               `json:"problem,omitempty"` // the unreadable part
 }
 
-// lostView is a lease that a worker lost before the attempt ended.
+// lostView is a lease lost by a worker before the attempt ended.
 type lostView struct {
 	Worker   id.WorkerID          `json:"worker"`
 	Instance id.WorkerInstanceID  `json:"worker_instance"`

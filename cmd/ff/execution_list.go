@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// maxPages is the number of pages that one run reads: a million executions.
+// maxPages is the number of pages for one run: a million executions.
 const maxPages = 100
 
 // orders maps names to the orders of a listing.
@@ -87,7 +87,7 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 	return cmd
 }
 
-// filterFlags adds the flags that select executions.
+// filterFlags adds the flags to select executions.
 func (f *listFlags) filterFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.namespace, "namespace", "", "only in this namespace")
@@ -203,14 +203,14 @@ func readExecutions(
 	return view, nil
 }
 
-// flagsOf maps the engine's argument names to the flags that set them.
+// flagsOf maps the engine's argument names to flags.
 var flagsOf = map[string]string{
 	"after": "--after", "Batch": "--batch", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
 	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
 	"until": "--until", "worker": "--worker", "instance": "--instance", "order": "--order",
 }
 
-// asUsage converts an argument error from the engine to a usage error that names the flag.
+// asUsage converts an argument error from the engine to a usage error with the flag.
 func asUsage(err error) error {
 	refused, ok := errors.AsType[*fferr.InputError](err)
 	if !ok {

@@ -39,7 +39,7 @@ func (a *app) onExecution(ctx context.Context, text string, fn func(*engine.Engi
 	})
 }
 
-// executionState is the JSON of the commands that change an execution: its new state.
+// executionState is the JSON of the commands on one execution: its new state.
 type executionState struct {
 	ID         id.ExecutionID    `json:"id"`
 	State      state.PublicState `json:"state"`

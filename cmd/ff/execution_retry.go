@@ -134,7 +134,7 @@ func (r *retryFlags) checkState(given string) error {
 	return nil
 }
 
-// retryWhere replays the executions that match the conditions, in batches.
+// retryWhere replays the executions matching the conditions, in batches.
 func (a *app) retryWhere(ctx context.Context, w whereFlags, r retryFlags) error {
 	list, err := w.list()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *app) retryWhere(ctx context.Context, w whereFlags, r retryFlags) error 
 	})
 }
 
-// retryMany replays the executions that the flags select.
+// retryMany replays the executions selected by the flags.
 func (a *app) retryMany(ctx context.Context, f listFlags, r retryFlags) error {
 	if err := r.checkState(f.state); err != nil {
 		return err
@@ -195,7 +195,7 @@ type bulk struct {
 
 // retriedView is the JSON of a retry of many, and of `ff flow retry`.
 type retriedView struct {
-	Retried []id.ExecutionID `json:"retried"` // with --dry-run those that would be
+	Retried []id.ExecutionID `json:"retried"` // with --dry-run, to be retried
 	Refused []refusedView    `json:"refused"`
 }
 

@@ -35,7 +35,7 @@ func readSteps(ctx context.Context, eng *engine.Engine, execution id.ExecutionID
 	return views, err
 }
 
-// outcomeWord returns the word that the view ffx_steps has for an outcome.
+// outcomeWord returns the word for an outcome in the view ffx_steps.
 func outcomeWord(outcome engine.StepOutcome) string {
 	switch outcome {
 	case engine.StepSucceeded:

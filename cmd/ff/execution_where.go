@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// whereHelp is the part of the help that the commands on many executions share.
+// whereHelp is the common part of the help for commands on many executions.
 const whereHelp = `
 
 Each --where NAME=VALUE selects executions like the flag of "ff execution list" with this name: namespace,
@@ -24,7 +24,7 @@ The executions are changed in batches, while workers go on. Those whose state do
 refused, and those that another session holds are left out; the exit code is then 1. A run that stops early
 prints how to continue.`
 
-// whereFlags has the flags of a command on the executions that match a filter.
+// whereFlags has the flags of a command on the executions matching a filter.
 type whereFlags struct {
 	where       []string
 	after       string
@@ -41,7 +41,7 @@ func (f *whereFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.yes, "yes", false, "don't ask before the change")
 }
 
-// idOrWhere checks that a command has either an id and then the named arguments, or --where and these.
+// idOrWhere checks that a command has either an id and the named arguments, or --where and these arguments.
 func idOrWhere(where *[]string, rest ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch given := len(args) - len(rest); {
@@ -106,7 +106,7 @@ type bulkView struct {
 	DryRun  bool `json:"dry_run"`
 }
 
-// changeWhere changes the executions that match the conditions, after a confirmation.
+// changeWhere changes the executions matching the conditions, after a confirmation.
 func (a *app) changeWhere(ctx context.Context, f whereFlags, asJSON bool, change bulkChange) error {
 	list, err := f.list()
 	if err != nil {
@@ -182,7 +182,7 @@ func (a *app) runWhere(
 	return nil
 }
 
-// asUsageOfWhere converts an argument error from the engine to one that names --where, or the flag.
+// asUsageOfWhere converts an argument error from the engine to an error with --where, or the flag.
 func asUsageOfWhere(err error) error {
 	usage, ok := errors.AsType[*usageError](asUsage(err))
 	if !ok {

@@ -34,7 +34,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	}
 }
 
-// bulkDisplay shows how far a change of many executions is: a line that is redrawn on a terminal, and a line a second
+// bulkDisplay shows the progress of a change of many executions: a redrawn line on a terminal, and a line a second
 // elsewhere.
 type bulkDisplay struct {
 	to   io.Writer

@@ -42,7 +42,7 @@ func (a *app) flowFindCommand() *cobra.Command {
 	return cmd
 }
 
-// findCommand is a command that takes a business key.
+// findCommand is a command on a business key.
 func findCommand(what, shown, group string) (cmd *cobra.Command, asJSON *bool) {
 	cmd = &cobra.Command{
 		Use:     "find NAME VALUE",

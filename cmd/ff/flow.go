@@ -160,7 +160,7 @@ func drawingOf(graph *engine.FlowGraph) drawing.Graph {
 	return drawn
 }
 
-// waits describes when a node runs, or returns "" if it needs all its upstreams to succeed.
+// waits describes when a node runs, or returns "" if all its upstreams must succeed.
 func waits(when policy.Group, upstreams int) string {
 	switch when {
 	case policy.AllOf():
@@ -323,7 +323,7 @@ type flowView struct {
 	Tags           map[string]string `json:"tags"`
 
 	Keep              string `json:"keep"`                // once all members have ended: a duration, forever, or default
-	PruneMembersAfter string `json:"prune_members_after"` // their end: a duration; empty: they are kept with the flow
+	PruneMembersAfter string `json:"prune_members_after"` // their end: a duration; empty: kept with the flow
 
 	MembersByState map[state.PublicState]int `json:"members_by_state"`
 	Members        []memberView              `json:"members"`   // by id
@@ -336,7 +336,7 @@ const unreadable state.PublicState = "unreadable"
 
 type memberView struct {
 	ID         id.ExecutionID        `json:"id"`
-	Node       string                `json:"node"` // its key; empty if it was not created as a node
+	Node       string                `json:"node"` // its key; empty if not created as a node
 	Lane       id.LaneID             `json:"lane"`
 	Kind       string                `json:"kind"`
 	State      state.PublicState     `json:"state"`

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// cancelPolicies maps the names that `ff flow cancel` accepts to policies.
+// cancelPolicies maps the names for `ff flow cancel` to policies.
 var cancelPolicies = map[string]state.FlowCancelPolicy{
 	"all": state.CancelAll, "pending": state.CancelPending, "flow": state.CancelFlowOnly, "everything": state.CancelEverything,
 }
@@ -25,9 +25,9 @@ type cancelledView struct {
 	ID           id.FlowID              `json:"id"`
 	Policy       state.FlowCancelPolicy `json:"policy"`
 	Reason       string                 `json:"reason"`
-	Already      bool                   `json:"already"`       // it was cancelled before, as strictly, and nothing changed
-	Members      []id.ExecutionID       `json:"members"`       // that were cancelled; if it was cancelled before, see Engine.CancelFlow
-	StillRunning []id.ExecutionID       `json:"still_running"` // that have not ended
+	Already      bool                   `json:"already"`       // cancelled before, as strictly, and nothing changed
+	Members      []id.ExecutionID       `json:"members"`       // cancelled ones; after an earlier cancel, see Engine.CancelFlow
+	StillRunning []id.ExecutionID       `json:"still_running"` // unfinished ones
 	DryRun       bool                   `json:"dry_run"`       // nothing changed
 }
 
@@ -114,7 +114,7 @@ func viewOfCancel(flow id.FlowID, cancelled engine.CancelledFlow, dryRun bool) c
 	}
 }
 
-// goOn lists the executions of a flow that still run.
+// goOn lists the executions of a flow still running.
 func goOn(graph *engine.FlowGraph, running []id.ExecutionID) string {
 	const most = 5
 	names := make(map[id.ExecutionID]string, len(graph.Nodes))
@@ -168,7 +168,7 @@ func (a *app) previewFlowCancel(
 	return err
 }
 
-// previewTable lists the executions of a flow that have not ended, with their states before and after.
+// previewTable lists the unfinished executions of a flow, with their states before and after.
 func previewTable(before, after *engine.FlowGraph) string {
 	then := make(map[id.ExecutionID]state.PublicState, len(after.Nodes))
 	for i := range after.Nodes {

@@ -55,13 +55,14 @@ the exit code is then 1.`,
 	return cmd
 }
 
-// toRetry returns the indexes of nodes that failed, and of nodes skipped because of them, each after its upstreams.
+// toRetry returns the indexes of nodes that failed, and of nodes skipped because of the failed ones, each after its
+// upstreams.
 func toRetry(graph *engine.FlowGraph, cancelled bool) (places []int) {
 	downstream := make([][]int, len(graph.Nodes))
 	for _, e := range graph.Edges {
 		downstream[e.From] = append(downstream[e.From], e.To)
 	}
-	below := make([]bool, len(graph.Nodes)) // downstream of a node that runs again
+	below := make([]bool, len(graph.Nodes)) // downstream of a node to be run again
 	for _, i := range byDepth(graph) {
 		var again bool
 		switch nodeState(&graph.Nodes[i]) {

@@ -56,7 +56,7 @@ type flowWatch struct {
 	to       io.Writer
 	terminal *os.File // nil if the output is not a terminal
 
-	shown  int // lines that the last frame left on the terminal
+	shown  int // lines of the last frame on the terminal
 	states map[id.ExecutionID]state.PublicState
 	last   string
 }
@@ -107,7 +107,7 @@ func (w *flowWatch) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Show one moment only, that of the graph.
+	// Show one moment only, the moment of the graph.
 	progress = progressOf(progress.State, graph)
 	if w.terminal == nil {
 		return progress.Done(), w.changes(graph, progress)
@@ -191,7 +191,7 @@ func (w *flowWatch) draw(ctx context.Context, graph *engine.FlowGraph, progress 
 	}
 	lines := strings.Split(strings.TrimSuffix(drawn, "\n"), "\n")
 	if room := height - 3; !progress.Done() && len(lines) > room {
-		// Lines that have scrolled away cannot be redrawn. The last drawing is complete.
+		// A terminal cannot redraw scrolled lines. The last drawing is complete.
 		lines = append(lines[:max(room, 0)], "…")
 	}
 	return w.replace(strings.Join(append(lines, progressLine(progress)), "\n") + "\n")

@@ -183,7 +183,7 @@ grant or wait lasts. --grace 0s ends a compromised key at once.`,
 	return cmd
 }
 
-// previousKey describes the effect of a rotation on the key that signed before.
+// previousKey describes the effect of a rotation on the previous signing key.
 func previousKey(rotation engine.KeyRotation, grace time.Duration) string {
 	switch {
 	case !rotation.Rotated:
@@ -201,7 +201,7 @@ func previousKey(rotation engine.KeyRotation, grace time.Duration) string {
 	return text
 }
 
-// oneKey checks the arguments of commands that add a key.
+// oneKey checks the arguments of commands for adding a key.
 func oneKey(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("%s takes one key id, not %d", cmd.CommandPath(), len(args))

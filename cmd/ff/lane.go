@@ -39,7 +39,7 @@ func laneArgument(text string) (id.LaneID, error) {
 	return lane, nil
 }
 
-// findLane returns a lane that has executions or is paused.
+// findLane returns a lane with executions, or a paused one.
 func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.LaneSummary, error) {
 	for found, err := range eng.Lanes(ctx) {
 		switch {
@@ -58,8 +58,8 @@ func noLane(lane id.LaneID) error {
 	return &stepError{&fferr.NotFoundError{Entity: "lane", ID: printable(string(lane))}, "correct the name, see `ff lane list`", exitNotFound}
 }
 
-// onLane runs fn for a lane that is in use. Other names are probably wrong, so they are refused unless create is set.
-// create is nil for commands without that flag.
+// onLane runs fn for a lane in use. Other names are probably wrong, and refused unless create is set. create is nil for
+// commands without this flag.
 func (a *app) onLane(ctx context.Context, text string, create *bool, fn func(*engine.Engine, id.LaneID) error) error {
 	lane, err := laneArgument(text)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *app) laneShowCommand() *cobra.Command {
 type laneDetails struct {
 	laneView
 
-	Keep string `json:"keep"` // retention of executions that end there: a duration, forever, or default
+	Keep string `json:"keep"` // retention of executions ending there: a duration, forever, or default
 }
 
 func (v *laneDetails) print(to io.Writer, now time.Time) error {

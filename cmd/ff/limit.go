@@ -57,7 +57,7 @@ type limitChangeView struct {
 	By       string `json:"by,omitempty"`
 }
 
-// limitWaitView is the limit that an execution waits for, in the JSON of `ff execution show`.
+// limitWaitView is the limit of a waiting execution, in the JSON of `ff execution show`.
 type limitWaitView struct {
 	Limit string `json:"limit,omitempty"` // none: its quota policy
 	Key   string `json:"key"`

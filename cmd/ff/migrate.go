@@ -242,7 +242,7 @@ func (a *app) down(ctx context.Context, steps int, all bool) error {
 	return a.report(result, "reverted")
 }
 
-// stepsBack returns the version that remains after reverting the newest applied migrations, or "" for none.
+// stepsBack returns the version after reverting the newest applied migrations, or "" for none.
 func stepsBack(state schema.State, steps int) string {
 	var applied []string
 	for _, m := range state.Migrations {
@@ -291,7 +291,7 @@ type migrationStatus struct {
 	Schema     string            `json:"schema"`
 	Origin     string            `json:"origin"` // none, own, reference, converting or adopted
 	Version    string            `json:"version"`
-	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff that may use it
+	UsableFrom string            `json:"usable_from,omitempty"` // the oldest version of ff allowed to use it
 	Usable     bool              `json:"usable"`
 	Problem    string            `json:"problem,omitempty"`
 	Warnings   []string          `json:"warnings"`

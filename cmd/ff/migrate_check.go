@@ -73,7 +73,7 @@ Usage errors and interruption have the exit codes of all commands.`,
 				}
 			}
 			if err != nil {
-				return &checkError{verdict: judge(err), err: err}
+				return &checkError{verdict: verdictOf(err), err: err}
 			}
 			if asJSON {
 				return nil
@@ -89,8 +89,8 @@ Usage errors and interruption have the exit codes of all commands.`,
 	return cmd
 }
 
-// judge returns the verdict for an error of Check.
-func judge(err error) verdict {
+// verdictOf returns the verdict for an error of Check.
+func verdictOf(err error) verdict {
 	is := func(sentinels ...error) bool {
 		for _, sentinel := range sentinels {
 			if errors.Is(err, sentinel) {
@@ -128,7 +128,7 @@ type migrationCheck struct {
 
 func newMigrationCheck(state schema.State, err error) migrationCheck {
 	check := migrationCheck{
-		Verdict:  judge(err),
+		Verdict:  verdictOf(err),
 		Version:  state.Version,
 		Wanted:   schema.Version,
 		Pending:  []string{},

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// onOne is a command on one thing that has a name in its namespace. noun is the thing, and called the word for its name. do
+// onOne is a command on one named thing in its namespace. noun is the thing, and called the word for its name. do
 // returns the value to print as JSON, and the words for people.
 func (a *app) onOne(
 	cmd *cobra.Command, noun, called string,
@@ -49,7 +49,7 @@ func (a *app) onOne(
 	return cmd
 }
 
-// listCommand is the command that lists all things of a kind, which are called plural in its JSON.
+// listCommand is the command to list all things of a kind, called plural in its JSON.
 func listCommand[T, V any](
 	a *app, cmd *cobra.Command, plural string, view func(T) V, write func(io.Writer, []V) error,
 	all func(ctx context.Context, eng *engine.Engine) iter.Seq2[T, error],

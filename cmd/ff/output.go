@@ -66,7 +66,7 @@ func escapeControls(text []byte) []byte {
 	})
 }
 
-// escapeInJSON escapes the characters of a JSON text that a terminal could interpret. The text remains the same JSON.
+// escapeInJSON escapes the characters of a JSON text that a terminal could interpret. The JSON stays equivalent.
 func escapeInJSON(text []byte) []byte {
 	return escapeRunes(text, func(r rune) string {
 		if r < 0x7f || !unicode.IsControl(r) {

@@ -65,7 +65,7 @@ func (d *lineDisplay) event(sentence string) {
 
 func (d *lineDisplay) close() {}
 
-// liveDisplay redraws a progress bar, with the events above it.
+// liveDisplay redraws a progress bar, with the events above.
 type liveDisplay struct {
 	writer   progress.Writer
 	tracker  *progress.Tracker

@@ -54,7 +54,7 @@ type tickView struct {
 	At      string `json:"at"`
 	Outcome string `json:"outcome"`
 	ID      string `json:"execution,omitempty"`
-	State   string `json:"state,omitempty"` // of the execution; "deleted" if retention has deleted it
+	State   string `json:"state,omitempty"` // of the execution; "deleted" after retention
 }
 
 // recentTicks returns the last outcomes of a schedule with the states of their executions.

@@ -81,7 +81,7 @@ func (f *streamFlags) parse() error {
 	return nil
 }
 
-// checkAttempt checks an attempt that was given by a flag; -1 is none.
+// checkAttempt checks an attempt given by a flag; -1 is none.
 func checkAttempt(attempt int) error {
 	switch {
 	case attempt < -1:
@@ -96,13 +96,13 @@ func checkAttempt(attempt int) error {
 type streamView struct {
 	Position engine.StreamPosition `json:"position"`
 	Attempt  int                   `json:"attempt"`
-	Gap      int64                 `json:"gap,omitempty"` // durable frames behind the position that are no longer kept
+	Gap      int64                 `json:"gap,omitempty"` // durable frames after the position that are no longer kept
 	Epoch    int64                 `json:"epoch,omitempty"`
 	ID       string                `json:"id,omitempty"`
 	Mode     engine.FrameMode      `json:"mode,omitempty"`
 	Type     string                `json:"type,omitempty"`
 	Text     *string               `json:"text,omitempty"`
-	Base64   []byte                `json:"base64,omitempty"` // a payload that is not text
+	Base64   []byte                `json:"base64,omitempty"` // a binary payload
 	Trimmed  int64                 `json:"trimmed,omitempty"`
 	Closed   engine.StreamEnd      `json:"closed,omitempty"`
 	ClosedAt string                `json:"closed_at,omitempty"`
@@ -213,7 +213,7 @@ func (p *streamPrinter) print(f *engine.StreamFrame) error {
 	return err
 }
 
-// announce says that another attempt, or another run of the attempt, has begun.
+// announce prints the begin of another attempt, or of another run of the attempt.
 func (p *streamPrinter) announce(f *engine.StreamFrame) error {
 	again := f.Attempt == p.attempt && f.Epoch != p.epoch
 	if !again && (f.Attempt == p.attempt || f.Attempt == 0 && p.attempt < 0) {
@@ -232,7 +232,7 @@ func (p *streamPrinter) announce(f *engine.StreamFrame) error {
 	return nil
 }
 
-// endLine ends a line that a payload has left open.
+// endLine ends a line left open by a payload.
 func (p *streamPrinter) endLine() error {
 	if p.lineEnded {
 		return nil

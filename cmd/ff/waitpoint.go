@@ -20,7 +20,7 @@ func (a *app) waitpointCommand() *cobra.Command {
 	return cmd
 }
 
-// waitpointsView is the JSON of `ff waitpoint list`. It has no tokens.
+// waitpointsView is the JSON of `ff waitpoint list`, without tokens.
 type waitpointsView struct {
 	Waitpoints []waitpointView `json:"waitpoints"`
 }

@@ -48,7 +48,7 @@ func (a *app) workerResumeCommand() *cobra.Command {
 	}, false, engine.Operator.ResumeWorker, engine.Operator.ResumeWorkers)
 }
 
-// workerChange builds a command that changes a worker instance, or the workers of a pool or a lane.
+// workerChange builds a command for changing a worker instance, or the workers of a pool or a lane.
 func (a *app) workerChange(
 	cmd *cobra.Command, drained bool, one func(engine.Operator, context.Context, id.WorkerInstanceID) error,
 	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
@@ -96,7 +96,7 @@ func (a *app) workerChange(
 	return cmd
 }
 
-// changeAll changes all workers that match a filter.
+// changeAll changes all workers matching a filter.
 func changeAll(
 	ctx context.Context, o engine.Operator, filter engine.WorkerFilter,
 	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),

@@ -115,7 +115,7 @@ and claims nothing. Drained instances that aren't registered are printed below.`
 	return cmd
 }
 
-// workersOf reads the workers that match a filter, and all drained instances.
+// workersOf reads the workers matching a filter, and all drained instances.
 func workersOf(ctx context.Context, eng *engine.Engine, filter engine.WorkerFilter) (*workersView, error) {
 	view := &workersView{Workers: []workerView{}, Drained: []drainedView{}}
 	for w, err := range eng.Workers(ctx, filter) {

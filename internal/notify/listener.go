@@ -33,33 +33,33 @@ type Listener struct {
 	waiting
 }
 
-// NewListener returns a listener that connects like a pool with the configuration that as returns. If as is nil, it
-// never connects, and its waiters are woken only by a [Notifier] of this process.
+// NewListener returns a listener connecting like a pool with the configuration returned by as. If as is nil, the
+// listener never connects, and its waiters get notifications only from a [Notifier] of this process.
 func NewListener(as func() *pgxpool.Config, log *slog.Logger) *Listener {
 	return &Listener{as: as, log: log, turn: make(chan struct{}, 1), waiting: newWaiting()}
 }
 
-// Listen calls wake with the payload of each notification on a channel until ctx ends. It calls wake with "" if
-// notifications may have been lost: once the connection listens to the channel, and after it was lost. wake must not
-// block, and may be called from several goroutines at once.
+// Listen calls got with the payload of each notification on a channel until ctx ends. It calls got with "" if
+// notifications may have been lost: once the connection listens to the channel, and after each loss of the connection.
+// got must not block, and may be called from several goroutines at once.
 //
-// It returns ctx's error. If the connection is lost, it reconnects.
-func (l *Listener) Listen(ctx context.Context, channel string, wake func(payload string)) error {
-	defer l.Join(channel, wake)()
+// Listen returns ctx's error. It reconnects if the connection is lost.
+func (l *Listener) Listen(ctx context.Context, channel string, got func(payload string)) error {
+	defer l.Join(channel, got)()
 	return l.Serve(ctx)
 }
 
-// Join registers wake for a channel until leave is called; wake may be called once more after that. Notifications of
-// this process arrive from now on, those of other processes while a caller runs [Listener.Serve]. The connection is
-// closed once there are no registrations and no callers of Serve.
-func (l *Listener) Join(channel string, wake func(payload string)) (leave func()) {
-	return l.join(channel, wake)
+// Join registers got for a channel until leave is called; one more call of got may follow. Notifications of this
+// process arrive from now on, notifications of other processes while a caller runs [Listener.Serve]. The connection is
+// closed without registrations and callers of Serve.
+func (l *Listener) Join(channel string, got func(payload string)) (leave func()) {
+	return l.join(channel, got)
 }
 
-// Serve receives notifications for all registrations until ctx ends. All calls share one connection: one call waits
-// on it for all, and another takes over when that call's ctx ends.
+// Serve receives notifications for all registrations until ctx ends. All calls share one connection: one call waits on
+// the connection for all, and another takes over when that call's ctx ends.
 //
-// It returns ctx's error. If the connection is lost, it reconnects.
+// Serve returns ctx's error. It reconnects if the connection is lost.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.as == nil {
 		<-ctx.Done()
@@ -74,7 +74,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 	return l.listenForAll(ctx)
 }
 
-// listenForAll keeps a connection and wakes all waiters until ctx ends.
+// listenForAll keeps a connection and calls all waiters until ctx ends.
 func (l *Listener) listenForAll(ctx context.Context) error {
 	c := l.take()
 	pause := minReconnect
@@ -85,7 +85,7 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 			c, err = connect(ctx, l.as())
 		}
 		if err == nil {
-			err = l.hear(ctx, c)
+			err = l.receive(ctx, c)
 		}
 		if ctx.Err() != nil && (c == nil || !c.IsClosed()) {
 			closeConn(l.leaveBehind(c))
@@ -111,8 +111,8 @@ func (l *Listener) listenForAll(ctx context.Context) error {
 	}
 }
 
-// hear wakes waiters by the notifications of the connection until it is lost or ctx ends.
-func (l *Listener) hear(ctx context.Context, c *conn) error {
+// receive calls waiters for the notifications of the connection until it is lost or ctx ends.
+func (l *Listener) receive(ctx context.Context, c *conn) error {
 	for {
 		// A half-open socket stays silent for ever, so the connection is probed after a silence.
 		silence, interrupt := context.WithTimeout(ctx, silenceLimit)
@@ -138,7 +138,7 @@ func (l *Listener) hear(ctx context.Context, c *conn) error {
 		interrupt()
 		switch {
 		case err == nil:
-			l.wake(notification.Channel, notification.Payload)
+			l.deliver(notification.Channel, notification.Payload)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(over, context.DeadlineExceeded):
@@ -154,7 +154,7 @@ func (l *Listener) hear(ctx context.Context, c *conn) error {
 	}
 }
 
-// conn is a connection that is closed as the pool closes its own.
+// conn is a connection, closed as the pool closes its own.
 type conn struct {
 	*pgx.Conn
 	beforeClose func(*pgx.Conn)

@@ -44,25 +44,25 @@ func TestListenerWithoutAConnection(t *testing.T) {
 		l := NewListener(nil, nil)
 		first, second, other := listen(t, l, "a"), listen(t, l, "a"), listen(t, l, "b")
 		synctest.Wait()
-		l.wake("a", "1")
+		l.deliver("a", "1")
 		first.end()
-		l.wake("a", "2")
-		l.wake("b", "3")
+		l.deliver("a", "2")
+		l.deliver("b", "3")
 		first.want(t, "1")
 		second.want(t, "1", "2")
 		other.want(t, "3")
 		second.end()
 		other.end()
-		if len(l.wakes) > 0 {
-			t.Errorf("%d channels are left behind", len(l.wakes))
+		if len(l.waiters) > 0 {
+			t.Errorf("%d channels are left behind", len(l.waiters))
 		}
 	})
 }
 
 // wakes are the wake-ups of a waiter without a call of Listen.
-type wakes []string
+type waiters []string
 
-func (w *wakes) join(waiting *waiting, channel string) (leave func()) {
+func (w *waiters) join(waiting *waiting, channel string) (leave func()) {
 	return waiting.join(channel, func(payload string) { *w = append(*w, payload) })
 }
 
@@ -72,7 +72,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
 	interrupted := 0
 	interrupt := func() { interrupted++ }
-	var before, after, other wakes
+	var before, after, other waiters
 	leave := before.join(w, "a")
 	wanted := func() []string {
 		channels, _, _ := w.wanted(interrupt)
@@ -98,7 +98,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	if got := wanted(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("wants %q", got)
 	}
-	third := new(wakes)
+	third := new(waiters)
 	leaveThird := third.join(w, "c") // while it listens to b
 	w.listens([]string{"b"})
 	if got := wanted(); len(other) != 1 || interrupted != 1 || !slices.Equal(got, []string{"c"}) {
@@ -108,7 +108,7 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	// A waiter that comes back is served by the same LISTEN.
 	leave()
 	leaveAfter()
-	late := new(wakes)
+	late := new(waiters)
 	leaveLate := late.join(w, "a")
 	if got := wanted(); len(*late) != 1 || slices.Contains(got, "a") {
 		t.Errorf("woken with %q, wants %q", *late, got)
@@ -125,15 +125,15 @@ func TestWaitingWakesEarlyAndLateWaiters(t *testing.T) {
 	for _, leave := range []func(){leaveOther, leaveThird, leaveLate} {
 		leave()
 	}
-	if len(w.wakes) > 0 {
-		t.Errorf("%d channels are left behind", len(w.wakes))
+	if len(w.waiters) > 0 {
+		t.Errorf("%d channels are left behind", len(w.waiters))
 	}
 }
 
 // The last waiter closes the connection. If all have left while it is in use, its user closes it.
 func TestWaitingClosesAnUnusedConnection(t *testing.T) {
 	w := &NewListener(nil, nil).waiting
-	var who wakes
+	var who waiters
 	leave := who.join(w, "a")
 	c := new(conn)
 	if unused := w.leaveBehind(c); unused != nil {
@@ -144,7 +144,7 @@ func TestWaitingClosesAnUnusedConnection(t *testing.T) {
 	}
 	w.listens([]string{"a"})
 	leave() // while it is in use
-	if unused := w.leaveBehind(c); unused != c || w.take() != nil || w.Hears("a") {
+	if unused := w.leaveBehind(c); unused != c || w.take() != nil || w.Listens("a") {
 		t.Error("nobody waits, but the connection is left to somebody")
 	}
 }
@@ -154,7 +154,7 @@ func TestWaitingTidiesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &NewListener(nil, nil).waiting
 		interrupted := 0
-		var who wakes
+		var who waiters
 		leaves := make(map[string]func())
 		for _, channel := range []string{"a", "b", "c"} {
 			leaves[channel] = who.join(w, channel)
@@ -171,8 +171,8 @@ func TestWaitingTidiesUp(t *testing.T) {
 		time.Sleep(linger)
 		again := who.join(w, "b")
 		_, idle, tidyAt = w.wanted(nil)
-		if slices.Sort(idle); !slices.Equal(idle, []string{"a", "c"}) || !tidyAt.IsZero() || interrupted != 0 || !w.Hears("b") {
-			t.Errorf("%q are idle, next at %v, interrupted %d times, hears b: %v", idle, tidyAt, interrupted, w.Hears("b"))
+		if slices.Sort(idle); !slices.Equal(idle, []string{"a", "c"}) || !tidyAt.IsZero() || interrupted != 0 || !w.Listens("b") {
+			t.Errorf("%q are idle, next at %v, interrupted %d times, hears b: %v", idle, tidyAt, interrupted, w.Listens("b"))
 		}
 		w.wanted(func() { interrupted++ })
 		again()

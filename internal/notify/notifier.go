@@ -1,6 +1,6 @@
-// Package notify wakes code that waits for a change in the database, by Postgres notifications. A [Notifier] sends
-// them after commits, with equal ones merged. A [Listener] receives them for a whole process, on one connection.
-// Waiters in the committing process are woken without the server.
+// Package notify reports changes in the database by Postgres notifications. A [Notifier] sends them after commits, with
+// equal ones merged. A [Listener] receives them for a whole process, on one connection. Waiters in the committing
+// process get them without the server.
 //
 // A notification is a hint: it may be lost, or arrive twice. Waiters must look for themselves, and poll now and then.
 package notify
@@ -37,7 +37,7 @@ func (s *Set) Add(channel, payload string) {
 	s.due[Notification{channel, payload}] = struct{}{}
 }
 
-// AddSoon is Add for a reader that wants it within milliseconds. The notifier then sends all that is due sooner, which
+// AddSoon is Add for a reader waiting only milliseconds. The notifier then sends all due notifications sooner, which
 // costs more statements.
 func (s *Set) AddSoon(channel, payload string) {
 	s.Add(channel, payload)
@@ -63,9 +63,9 @@ const (
 )
 
 // Notifier sends notifications after commits, in transactions of its own: a commit with a NOTIFY is serialised with
-// every other such commit of the cluster. It collects the notifications of ten milliseconds and sends them in one
-// statement, one statement at a time; the first after a pause goes at once. [Set.AddSoon] shortens the pause. A lost
-// notification does no harm, so the statement's commit does not wait for the disk.
+// every other such commit of the cluster. The notifier collects the notifications of ten milliseconds and sends them in
+// one statement, one statement at a time; the first after a pause goes at once. [Set.AddSoon] shortens the pause. A
+// lost notification does no harm, so the statement's commit does not wait for the disk.
 type Notifier struct {
 	pool     execer
 	listener *Listener
@@ -78,22 +78,22 @@ type Notifier struct {
 	due       map[Notification]struct{}
 	scheduled bool // until all due notifications have been sent
 
-	hurry chan struct{} // buffered for one; signals that some are wanted soon
+	hurry chan struct{} // buffered for one; signals that AddSoon added some
 
 	sending sync.Mutex // held while a statement is sent
 }
 
-// execer is the part of a pool that a notifier needs.
+// execer is the part of a pool used by a notifier.
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// NewNotifier returns a notifier that sends by pool and wakes the waiters of listener directly. It logs failed sends.
+// NewNotifier returns a notifier sending by pool, and calling the waiters of listener directly. It logs failed sends.
 func NewNotifier(pool execer, listener *Listener, log *slog.Logger) *Notifier {
 	return &Notifier{pool: pool, listener: listener, log: log, due: make(map[Notification]struct{}), hurry: make(chan struct{}, 1)}
 }
 
-// Notify wakes the waiters of this process for s before it returns, and sends s to other processes soon. It is called
+// Notify calls the waiters of this process for s before it returns, and sends s to other processes soon. Call Notify
 // after the commit.
 func (n *Notifier) Notify(s *Set) {
 	if len(s.due) == 0 {
@@ -103,7 +103,7 @@ func (n *Notifier) Notify(s *Set) {
 		n.add(s)
 	}
 	for k := range s.due {
-		n.listener.wake(k.Channel, k.Payload)
+		n.listener.deliver(k.Channel, k.Payload)
 	}
 }
 
@@ -125,7 +125,7 @@ func (n *Notifier) add(s *Set) {
 	}
 }
 
-// Silence makes [Notifier.Notify] wake the waiters of this process alone, for programs without another process.
+// Silence limits [Notifier.Notify] to the waiters of this process, for programs without another process.
 func (n *Notifier) Silence() { n.silent.Store(true) }
 
 // sendAll sends due notifications, pausing between statements, until none are left.
@@ -165,7 +165,7 @@ func (n *Notifier) sendDue() bool {
 	return true
 }
 
-// Flush sends the due notifications. It returns once these, and those being sent, have been sent or given up.
+// Flush sends the due notifications. It returns once all due and unfinished ones have been sent or given up.
 func (n *Notifier) Flush() {
 	n.sending.Lock()
 	defer n.sending.Unlock()
@@ -181,7 +181,7 @@ func (n *Notifier) take(sender bool) (channels, payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
-	case <-n.hurry: // they are sent now
+	case <-n.hurry: // sent now
 	default:
 	}
 	for k := range n.due {

@@ -11,30 +11,30 @@ import (
 // linger is how long the connection keeps listening to channels without waiters: some come back, and many leave at once.
 const linger = 2 * time.Second
 
-// waiting is the state of a [Listener]: the waiters of this process by channel, and the channels that the shared
-// connection listens to. The caller of Serve that has the turn uses the connection.
+// waiting is the state of a [Listener]: the waiters of this process by channel, and the channels of the shared
+// connection. The caller of Serve that has the turn uses the connection.
 type waiting struct {
 	mu        sync.Mutex
-	wakes     map[string][]*func(payload string)
+	waiters   map[string][]*func(payload string)
 	listening map[string]bool     // channels of the connection, in use or left
-	fresh     map[string]struct{} // channels with waiters that the connection does not listen to
-	unused    map[string]struct{} // channels without waiters that it listens to
-	tidyAt    time.Time           // when to stop listening to them; zero: there are none
+	fresh     map[string]struct{} // channels with waiters, not yet on the connection
+	unused    map[string]struct{} // channels without waiters, still on the connection
+	tidyAt    time.Time           // when to drop the unused ones; zero: there are none
 	left      *conn               // the connection left by the last caller with the turn, for the next one
-	interrupt context.CancelFunc  // of the current wait for a notification; nil outside it
+	interrupt context.CancelFunc  // of the current wait for a notification; nil outside
 }
 
 func newWaiting() waiting {
 	return waiting{
-		wakes: make(map[string][]*func(string)), listening: make(map[string]bool),
+		waiters: make(map[string][]*func(string)), listening: make(map[string]bool),
 		fresh: make(map[string]struct{}), unused: make(map[string]struct{}),
 	}
 }
 
-// join adds a waiter on a channel until leave is called; wake may be called once more after that.
-func (w *waiting) join(channel string, wake func(payload string)) (leave func()) {
+// join adds a waiter on a channel until leave is called; one more call of got may follow.
+func (w *waiting) join(channel string, got func(payload string)) (leave func()) {
 	w.mu.Lock()
-	w.wakes[channel] = append(slices.Clip(w.wakes[channel]), &wake)
+	w.waiters[channel] = append(slices.Clip(w.waiters[channel]), &got)
 	late := w.listening[channel]
 	if late {
 		delete(w.unused, channel)
@@ -44,9 +44,9 @@ func (w *waiting) join(channel string, wake func(payload string)) (leave func())
 	}
 	w.mu.Unlock()
 	if late {
-		wake("")
+		got("")
 	}
-	return func() { closeConn(w.leave(channel, &wake)) }
+	return func() { closeConn(w.leave(channel, &got)) }
 }
 
 // disturb interrupts the wait for a notification.
@@ -57,24 +57,24 @@ func (w *waiting) disturb() {
 }
 
 // leave removes a waiter, and returns the connection if it was the last one and the connection is not in use.
-func (w *waiting) leave(channel string, wake *func(string)) (unused *conn) {
+func (w *waiting) leave(channel string, got *func(string)) (unused *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wakes[channel] = slices.DeleteFunc(slices.Clone(w.wakes[channel]), func(other *func(string)) bool { return other == wake })
-	if len(w.wakes[channel]) == 0 {
-		delete(w.wakes, channel)
+	w.waiters[channel] = slices.DeleteFunc(slices.Clone(w.waiters[channel]), func(other *func(string)) bool { return other == got })
+	if len(w.waiters[channel]) == 0 {
+		delete(w.waiters, channel)
 		delete(w.fresh, channel)
 		w.abandon(channel)
 	}
-	if len(w.wakes) > 0 || w.left == nil {
+	if len(w.waiters) > 0 || w.left == nil {
 		return nil
 	}
 	unused, w.left = w.left, nil
-	w.deafen()
+	w.disconnected()
 	return unused
 }
 
-// abandon notes that a channel has no waiters.
+// abandon records that a channel has no waiters.
 func (w *waiting) abandon(channel string) {
 	if !w.listening[channel] {
 		return
@@ -86,29 +86,29 @@ func (w *waiting) abandon(channel string) {
 	}
 }
 
-// deafen notes that no connection listens to any channel.
-func (w *waiting) deafen() {
+// disconnected records that no connection listens to any channel.
+func (w *waiting) disconnected() {
 	clear(w.listening)
 	clear(w.unused)
 	w.tidyAt = time.Time{}
-	for channel := range w.wakes {
+	for channel := range w.waiters {
 		w.fresh[channel] = struct{}{}
 	}
 }
 
-// wake wakes all waiters on a channel.
-func (w *waiting) wake(channel, payload string) {
+// deliver calls all waiters on a channel.
+func (w *waiting) deliver(channel, payload string) {
 	w.mu.Lock()
-	wakes := w.wakes[channel]
+	waiters := w.waiters[channel]
 	w.mu.Unlock()
-	for _, wake := range wakes {
-		(*wake)(payload)
+	for _, got := range waiters {
+		(*got)(payload)
 	}
 }
 
-// wanted returns the channels with waiters that the connection does not listen to, and those that it listens to for too
-// long without waiters. If there are none, interrupt is called when there are, until the next call of wanted, but not
-// before tidyAt if that is not zero.
+// wanted returns the channels with waiters but without a connection, and the channels listened to for too long without
+// waiters. If there are none, interrupt is called when there are, until the next call of wanted, but not before a
+// nonzero tidyAt.
 func (w *waiting) wanted(interrupt context.CancelFunc) (channels, idle []string, tidyAt time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,33 +128,33 @@ func (w *waiting) wanted(interrupt context.CancelFunc) (channels, idle []string,
 	return channels, idle, w.tidyAt
 }
 
-// listens notes that the connection listens to channels from now on. It wakes their waiters with "", since earlier
-// notifications were lost. Later waiters are woken by join.
+// listens records that the connection listens to channels from now on. It calls their waiters with "", since earlier
+// notifications were lost. join calls later waiters.
 func (w *waiting) listens(channels []string) {
 	w.mu.Lock()
-	var wakes []*func(string)
+	var waiters []*func(string)
 	for _, channel := range channels {
 		w.listening[channel] = true
 		delete(w.fresh, channel)
-		wakes = append(wakes, w.wakes[channel]...)
-		if len(w.wakes[channel]) == 0 {
+		waiters = append(waiters, w.waiters[channel]...)
+		if len(w.waiters[channel]) == 0 {
 			w.abandon(channel) // in the meantime
 		}
 	}
 	w.mu.Unlock()
-	for _, wake := range wakes {
-		(*wake)("")
+	for _, got := range waiters {
+		(*got)("")
 	}
 }
 
 // Hears reports whether a connection listens to a channel.
-func (w *waiting) Hears(channel string) bool {
+func (w *waiting) Listens(channel string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.listening[channel]
 }
 
-// take returns the connection that the last caller with the turn left, or nil.
+// take returns the connection left by the last caller with the turn, or nil.
 func (w *waiting) take() *conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,15 +163,15 @@ func (w *waiting) take() *conn {
 	return taken
 }
 
-// leaveBehind keeps a connection for the next caller with the turn, or notes that there is none (nil). It returns the
-// connection if there are no waiters: then the caller closes it. Otherwise the last waiter does.
+// leaveBehind keeps a connection for the next caller with the turn; nil means no connection. Without waiters it returns
+// the connection, which the caller closes. Otherwise the last waiter does.
 func (w *waiting) leaveBehind(c *conn) (unused *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left, w.interrupt = c, nil
-	if c == nil || len(w.wakes) == 0 {
+	if c == nil || len(w.waiters) == 0 {
 		w.left = nil
-		w.deafen()
+		w.disconnected()
 		return c
 	}
 	return nil

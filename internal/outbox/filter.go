@@ -14,7 +14,7 @@ func (f *Filter) isZero() bool {
 	return f.Namespace == nil && f.InstanceTag == nil && len(f.Partitions) == 0 && f.Without == ""
 }
 
-// instance has the values that filters compare.
+// instance has the values for filters to compare.
 type instance struct{ namespace, tag string }
 
 // matches reports whether a subscription gets an event of an instance.
@@ -31,9 +31,9 @@ func (f *Filter) matches(row *Row, of instance) bool {
 	return f.InstanceTag == nil || of.tag == *f.InstanceTag || of.tag == InstanceTagKey+"="+*f.InstanceTag
 }
 
-// lookUp fills in the columns of executions that events carry, and returns the values that filters compare. If the
-// event has no value of its own, the execution's or the flow's counts. There is one lookup for all events: it costs
-// writers nothing, and the readers of one process share it.
+// lookUp fills in the columns of executions in events, and returns the values for filters to compare. If the event has
+// no value of its own, the value of the execution or the flow counts. One lookup serves all events and all readers of a
+// process, and costs writers nothing.
 func (h *Hub) lookUp(ctx context.Context, rows []*Row) ([]instance, error) {
 	found := make([]instance, len(rows))
 	executions, flows := new(lookup), new(lookup)
@@ -77,10 +77,10 @@ func (h *Hub) lookUp(ctx context.Context, rows []*Row) ([]instance, error) {
 	return found, nil
 }
 
-// flowCancelRequested is the only type of event that belongs to a flow.
+// flowCancelRequested is the only type of event for a flow.
 const flowCancelRequested = "flow_cancel_requested"
 
-// complete fills in the values that the event lacks.
+// complete fills in the values missing in the event.
 func (i *instance) complete(row *Row, namespace, tag string) {
 	if row.Namespace == nil {
 		i.namespace = namespace
@@ -97,7 +97,7 @@ type lookup struct {
 	ords       []int32
 }
 
-// add adds the execution or flow of an event. It leaves out an impossible id, which matches no filter that needs it.
+// add adds the execution or flow of an event, except an impossible id. Filters needing one don't match it.
 func (l *lookup) add(row *Row, ord int) {
 	u, err := id.ParseExecutionUUID(row.Execution)
 	if err != nil || row.Partition < 0 || row.Partition > 1<<15-1 {

@@ -12,16 +12,16 @@ import (
 const (
 	batch = 256
 
-	// patience is how long a hole is read again before a grace period begins: most holes are filled by a commit that
-	// is under way.
+	// patience is how long to read a hole again before a grace period begins: most holes are filled by a commit under
+	// way.
 	patience = 20 * time.Millisecond
 
-	firstLook, lastLook = 10 * time.Millisecond, 100 * time.Millisecond // between looks at writers that have not ended yet
+	firstLook, lastLook = 10 * time.Millisecond, 100 * time.Millisecond // between looks at open writers
 )
 
 var rereads = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 3 * time.Millisecond}
 
-// database has the queries of a follower; each call is a statement of its own.
+// database has the queries of a follower; each call is a separate statement.
 type database interface {
 	page(ctx context.Context, from, to int64, limit int) (page, error)
 	state(ctx context.Context) (db.GetOutboxStateRow, error)
@@ -29,8 +29,9 @@ type database interface {
 	runs(ctx context.Context, w witness) (bool, error)
 }
 
-// witness names processes of the server that end when it crashes. Any connection can check them, so a reader needs no
-// connection of its own: one from a pool that keeps none will do, or from a pooler that gives each statement another.
+// witness names processes of the server that end when the server crashes. Any connection can check these processes, so
+// a reader needs no connection of its own. A connection from a pool without idle connections will do, or from a pooler
+// with another connection for each statement.
 type witness []string
 
 // follower reads an outbox in order, stops at holes, and settles them. It has no goroutine: its owner calls pass. See
@@ -40,11 +41,11 @@ type follower struct {
 	outbox Name
 	now    func() time.Time
 
-	low     int64 // all events up to this id have been handed on; no others will appear
+	low     int64 // all events up to low have been delivered; no others will appear
 	last    *Row  // the event with id low; nil if low is a given position or the floor
-	settled int64 // in the next page, ids missing up to this one will not appear, if witness still runs
+	settled int64 // in the next page, ids missing up to settled will not appear, if witness still runs
 	witness witness
-	known   int64 // ids missing up to this one were settled before the last crash of the server
+	known   int64 // ids missing up to known were settled before the last crash of the server
 
 	hole   hole
 	grace  *grace
@@ -58,22 +59,21 @@ type hole struct {
 	reread int
 }
 
-// grace is a grace period: the wait for all writers that may own the ids missing up to upTo.
+// grace is a grace period: the wait for all writers whose ids may be missing up to upTo.
 type grace struct {
 	upTo    int64
-	witness witness // of the server that returned upTo
+	witness witness // of the server of upTo
 	writers map[string]bool
-	holders []int32 // process ids of writers that have not ended; 0: prepared
+	holders []int32 // process ids of open writers; 0: prepared
 	next    time.Time
 	pause   time.Duration
 }
 
-// whenWoken says that there is nothing to read now.
+// whenWoken means that there is nothing to read now.
 const whenWoken time.Duration = -1
 
-// pass reads on and returns the events to hand on, and when to call it again: after a time, at once (0), or when
-// there may be more ([whenWoken]). With an error there are no events; the follower then only forgets its knowledge of
-// writers.
+// pass reads on and returns the events to deliver, and when to call again: after a time, at once (0), or when there may
+// be more ([whenWoken]). With an error there are no events, and the follower only forgets the writers.
 //
 // Errors: [*GapError], [*AheadError], the driver's.
 func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, err error) {
@@ -105,8 +105,8 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 		if over {
 			return nil, 0, &GapError{Outbox: f.outbox, Position: f.low, Floor: p.floor}
 		}
-		// After a gap the reader looks at the executions themselves. That is complete only when no transaction can
-		// commit an event up to the floor any more.
+		// After a gap the reader looks at the executions themselves. The look is complete only once no transaction can
+		// commit an event up to the floor.
 		again, err = f.hold(ctx, true)
 		return nil, again, err
 	}
@@ -126,11 +126,11 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 	return rows[:n], again, err
 }
 
-// finality returns the id up to which no missing id will appear in the page read last, and whether a grace period has
-// ended. After a crash the server assigns uncommitted ids again. So a grace period settles ids only for the one page
-// that is read after it, and only if there was no crash before that. The witness proves it: it was read before the
-// first look of the grace period and still runs after the page was read, so it ran at each statement in between, in
-// any session.
+// finality returns the id up to which no missing id will appear in the last page, and whether a grace period has ended.
+// After a crash the server assigns uncommitted ids again. So a grace period settles ids only for the one page read
+// afterwards, and only without a crash before. The witness proves that there was none: read before the first look of
+// the grace period, and still running after the page was read, the processes ran at each statement in between, in any
+// session.
 func (f *follower) finality(ctx context.Context) (upTo int64, over bool, err error) {
 	upTo, witness := f.settled, f.witness
 	f.settled, f.witness = 0, nil
@@ -149,7 +149,7 @@ func (f *follower) back(low int64, last *Row) {
 	f.low, f.last, f.hole, f.grace, f.settled, f.witness = low, last, hole{}, nil, 0, nil
 }
 
-// behindLow removes the event at low from a page, if it was requested, and checks that it has not changed.
+// behindLow removes the event at low from a page, if requested, and checks that the event has not changed.
 func (f *follower) behindLow(ctx context.Context, p page) ([]*Row, error) {
 	if f.last == nil {
 		if len(p.rows) > 0 || p.floor >= f.low {
@@ -160,7 +160,7 @@ func (f *follower) behindLow(ctx context.Context, p page) ([]*Row, error) {
 			return p.rows[1:], nil
 		}
 	} else if p.floor >= f.low {
-		return p.rows, nil // it was deleted
+		return p.rows, nil // the event was deleted
 	}
 	state, err := f.db.state(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *follower) behindLow(ctx context.Context, p page) ([]*Row, error) {
 }
 
 // hold waits at the hole after low: first for a commit that may be under way, unless the hole is an old one, then for
-// all writers that may own the missing ids.
+// all writers whose ids may be missing.
 func (f *follower) hold(ctx context.Context, old bool) (time.Duration, error) {
 	now := f.now()
 	if f.hole.since.IsZero() || f.hole.behind != f.low {
@@ -218,7 +218,7 @@ func (f *follower) begin(ctx context.Context) (time.Duration, error) {
 	return f.settle(writers), nil
 }
 
-// settle ends the grace period if all of its writers have ended, and returns when to look again.
+// settle ends the grace period if all writers have ended, and returns when to look again.
 func (f *follower) settle(writers []db.ListOutboxWritersRow) time.Duration {
 	if f.grace.over(writers) {
 		f.settled, f.witness, f.known, f.grace = f.grace.upTo, f.grace.witness, f.grace.upTo, nil
@@ -237,8 +237,8 @@ func newGrace(state db.GetOutboxStateRow, writers []db.ListOutboxWritersRow) *gr
 	return g
 }
 
-// over reports whether none of the writers of g is among the present ones. A prepared transaction may have been one
-// of them under another name.
+// over reports whether none of the writers of g is among the present ones. A prepared transaction may have been a
+// writer under another name.
 func (g *grace) over(writers []db.ListOutboxWritersRow) bool {
 	g.holders = g.holders[:0]
 	for _, w := range writers {

@@ -23,7 +23,7 @@ import (
 // connections for others.
 const concurrentReads = 4
 
-// Hub has the tailers of a process. Without tailers it uses no connection and no goroutine.
+// Hub has the tailers of a process. A hub without tailers uses no connection and no goroutine.
 type Hub struct {
 	q        *db.Queries
 	runner   pgtx.Runner
@@ -34,18 +34,18 @@ type Hub struct {
 
 	mu      sync.Mutex
 	tailers map[Name]*opening
-	ear     *notify.Ear
+	watch   *notify.Watch
 	users   int
 }
 
-// opening is a tailer, once begun is closed, or the error that prevented it.
+// opening is a tailer, once begun is closed, or an error.
 type opening struct {
 	t     *tailer
 	begun chan struct{}
 	err   error
 }
 
-// NewHub returns a hub that reads by runner and is woken by listener.
+// NewHub returns a hub reading by runner, with notifications from listener.
 func NewHub(runner pgtx.Runner, listener *notify.Listener, log *slog.Logger) *Hub {
 	return &Hub{
 		q: db.New(), runner: runner, listener: listener, log: log,
@@ -54,8 +54,8 @@ func NewHub(runner pgtx.Runner, listener *notify.Listener, log *slog.Logger) *Hu
 }
 
 // Subscribe follows an outbox until ctx ends or [Subscription.Close] is called. The subscription gets the events of
-// every transaction that commits after Subscribe has returned. Without a position, Subscribe may wait for open
-// transactions that have written to the outbox, until ctx ends.
+// every transaction committed after Subscribe has returned. Without a position, Subscribe may wait for open
+// transactions with writes to the outbox, until ctx ends.
 //
 // Errors: [*GapError], [*AheadError], [*StandbyError], [*DeniedError], [*UnreadableError], the driver's.
 func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscription, error) {
@@ -69,7 +69,7 @@ func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscript
 			return nil, readable(src, err)
 		}
 		if t == nil {
-			continue // it has just ended
+			continue // the tailer has just ended
 		}
 		s := &Subscription{
 			tailer: t, filter: o.Filter, buffer: o.Buffer, notices: o.Notices,
@@ -84,7 +84,7 @@ func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscript
 	}
 }
 
-// readable returns err, or an UnreadableError if err means that the table does not have the expected columns.
+// readable returns err, or an UnreadableError if err means that the table lacks expected columns.
 func readable(src *source, err error) error {
 	if isDrift(err) {
 		return &UnreadableError{src.name, 0, err}
@@ -92,15 +92,15 @@ func readable(src *source, err error) error {
 	return err
 }
 
-// enter returns the tailer for an outbox, starting it if necessary, or nil if it stopped in the meantime. Callers
-// must pair it with exit.
+// enter returns the tailer for an outbox, starting one if necessary, or nil if the tailer stopped in the meantime.
+// Callers must pair enter with exit.
 func (h *Hub) enter(ctx context.Context, src *source, after *int64) (*tailer, error) {
 	h.mu.Lock()
 	o, here := h.tailers[src.name]
 	if !here {
 		living, stop := context.WithCancel(context.Background())
 		o = &opening{begun: make(chan struct{}), t: &tailer{
-			hub: h, source: src, wake: make(chan struct{}, 1), living: living, stop: stop, ended: make(chan struct{}),
+			hub: h, source: src, rechecks: make(chan struct{}, 1), living: living, stop: stop, ended: make(chan struct{}),
 			subs: make(map[*Subscription]struct{}),
 		}}
 		h.tailers[src.name] = o
@@ -119,7 +119,7 @@ func (h *Hub) enter(ctx context.Context, src *source, after *int64) (*tailer, er
 	if o.err != nil {
 		h.exit(o.t)
 		if here && ctx.Err() == nil {
-			return nil, nil // another subscription started it; the end of its context may have caused the error
+			return nil, nil // another subscription started the tailer; the end of that subscription's context may have caused the error
 		}
 		return nil, o.err
 	}
@@ -149,18 +149,18 @@ func (h *Hub) begin(ctx context.Context, o *opening, after *int64) {
 		return
 	}
 	if h.users == 0 {
-		h.ear = h.listen()
+		h.watch = h.listen()
 	}
 	h.users++
-	leave := h.listener.Join(o.t.source.channel, func(string) { o.t.rouse() })
+	leave := h.listener.Join(o.t.source.channel, func(string) { o.t.recheck() })
 	go func() {
 		o.t.run()
 		leave()
 		h.mu.Lock()
 		h.users--
-		var unused *notify.Ear
+		var unused *notify.Watch
 		if h.users == 0 {
-			unused, h.ear = h.ear, nil
+			unused, h.watch = h.watch, nil
 		}
 		h.mu.Unlock()
 		if unused != nil {
@@ -170,7 +170,7 @@ func (h *Hub) begin(ctx context.Context, o *opening, after *int64) {
 	}()
 }
 
-// exit releases a tailer. The last exit stops it.
+// exit releases a tailer, and the last exit stops the tailer.
 func (h *Hub) exit(t *tailer) {
 	h.mu.Lock()
 	t.users--
@@ -205,9 +205,9 @@ func (t *tailer) leave(s *Subscription) {
 	t.hub.exit(t)
 }
 
-func (t *tailer) rouse() {
+func (t *tailer) recheck() {
 	select {
-	case t.wake <- struct{}{}:
+	case t.rechecks <- struct{}{}:
 	default:
 	}
 }
@@ -215,7 +215,7 @@ func (t *tailer) rouse() {
 // check returns an error unless an outbox can be followed, from a position if there is one.
 func (t *tailer) check(ctx context.Context, after *int64) error {
 	name := t.source.name
-	last, err := t.lastEvent(ctx, math.MaxInt64) // before the state, whose sequence cannot be behind it then
+	last, err := t.lastEvent(ctx, math.MaxInt64) // before the state, so the sequence of the state is not behind the event
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (t *tailer) add(s *Subscription) {
 	t.subs[s] = struct{}{}
 }
 
-// outage makes s wait before it tries again to read a page of its own.
+// outage makes s wait before its next read of a page.
 func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 	if s.retry == 0 {
 		h.failing.Log(h.log, "events cannot be read; trying again: check the database and the rights of its role",
@@ -293,9 +293,9 @@ func (h *Hub) outage(ctx context.Context, s *Subscription, err error) {
 // Stats is the state of a tailer.
 type Stats struct {
 	Outbox        Name
-	Low           int64     // the last event that was handed on
-	Holding       time.Time // since when the next event is held back; zero if it is not
-	Holders       []int32   // process ids of writers that may own the missing ids; 0 for a prepared transaction
+	Low           int64     // the last delivered event
+	Holding       time.Time // since when the next event is held back; zero: none is
+	Holders       []int32   // process ids of writers whose ids may be missing; 0 for a prepared transaction
 	GracePeriods  int
 	Subscriptions int
 }
@@ -326,7 +326,7 @@ func (h *Hub) Stats() []Stats {
 
 var names = []Name{Completion, Lease, Signal, Operator}
 
-// observe records the state of the follower. If events are held back for long, it logs the transactions once.
+// observe records the state of the follower, and logs the transactions that hold back events for long, once.
 func (t *tailer) observe(again time.Duration) {
 	f := &t.follower
 	t.stats.GracePeriods = f.graces

@@ -3,40 +3,40 @@
 //
 // # Why nothing is lost
 //
-// An event takes its id when it is inserted and becomes visible when its transaction commits, so a smaller id may
-// appear after a greater one. A reader that asks for ids greater than the last one it saw would miss it. A
-// rolled-back transaction leaves a hole that never fills, so a reader that waits for each hole would wait for ever.
+// An event takes its id when inserted and becomes visible when its transaction commits, so a smaller id may appear
+// after a greater one. A reader asking for ids greater than the last seen would miss the smaller one. A rolled-back
+// transaction leaves a permanent hole, so a reader waiting for each hole would wait for ever.
 //
-// A [tailer] reads in the order of the ids and stops at a hole until it is filled, or until every transaction that
-// may own it has ended. The lock table shows these transactions: an INSERT locks its table in mode RowExclusiveLock
-// before it takes an id. It keeps the lock until its transaction ends, or until the subtransaction is rolled back
-// together with its rows. A commit makes the rows visible before it releases the lock. So, in statements one after
-// another:
+// A [tailer] reads in the order of the ids. It stops at a hole until an event fills the hole, or until every
+// transaction that may own the id has ended. The lock table shows these transactions: an INSERT locks its table in mode
+// RowExclusiveLock before taking an id. The lock lasts until the transaction ends, or until the subtransaction is
+// rolled back together with its rows. A commit makes the rows visible before releasing the lock. So, in statements one
+// after another:
 //
 //  1. S is the position of the sequence,
 //  2. W are the transactions that hold that lock,
 //  3. wait until none of W does,
 //  4. read again.
 //
-// Take any event that commits with an id up to S. Its id was assigned before step 1, so its transaction held the lock
-// by then. In step 2 it either still held it, so that it is in W and ended before step 4, or had ended already.
-// Either way step 4 sees the event. So ids missing then up to S will never appear: they were rolled back, or deleted,
-// which the floor shows.
+// Take any event committed with an id up to S. Its id was assigned before step 1, so its transaction held the lock by
+// then. In step 2 the transaction either still held the lock, and so is in W and ended before step 4, or had ended
+// already. Either way step 4 sees the event. So ids missing then up to S will never appear: they were rolled back, or
+// deleted, which the floor shows.
 //
 // The steps may run in different sessions, so the wait holds no connection. But they must run between two crashes of
-// one server: after a crash ids up to S may be assigned again, and likewise by another server that takes its place.
-// So step 1 names processes of the server that a crash ends, and a step 5 asks whether they still run. If they don't,
-// the steps begin again.
+// one server: after a crash the server, or another in its place, may assign ids up to S again. So step 1 names
+// processes of the server that a crash ends, and a step 5 asks whether they still run. If not, the steps begin again.
 //
-// The position of a reader is the id of an event that was read, or the floor. It is never a value of the sequence:
-// after a crash that may step back over uncommitted ids and assign them again.
+// The position of a reader is the id of a read event, or the floor. A value of the sequence is no position: after a
+// crash the sequence may step back over uncommitted ids and assign them again.
 //
 // # Readers
 //
-// A [Hub] has one tailer for each outbox that has subscriptions. It has a goroutine, and puts each event, which they
-// share, into the buffers of all subscriptions. It never waits for one: a subscription whose buffer is full is
-// detached. When the next event is requested, it reads the events between its position and the tailer's itself, since
-// no hole is open there. Once it has caught up with the tailer, the tailer hands it events again.
+// A [Hub] has one tailer for each outbox with subscriptions. The tailer has a goroutine, and puts each event into the
+// buffers of all subscriptions, which share the event. A tailer never waits for a subscription: if a buffer is full,
+// the tailer detaches the subscription. When the next event is requested, a detached subscription reads the events
+// between its position and the tailer's position, where no hole is open. After catching up, the subscription is
+// attached again.
 package outbox
 
 import (
@@ -57,8 +57,8 @@ const (
 	Operator   Name = "operator"
 )
 
-// Row is an event as it is stored. Fields that its outbox does not have are zero. Subscriptions share it and must not
-// change it.
+// Row is an event as stored. Fields missing in the outbox are zero. Subscriptions share the row, so nothing may change
+// it.
 type Row struct {
 	ID                     int64
 	Partition              int32
@@ -68,7 +68,7 @@ type Row struct {
 	Kind                   string // the outcome of a completion, the type of a lease or an operator event
 
 	Flow        *id.FlowID // of a completion
-	CommittedAt int64      // of a completion: milliseconds, when it was inserted
+	CommittedAt int64      // of a completion: milliseconds, when inserted
 
 	Lease, Worker, RevokedBy *string // of a lease event
 
@@ -80,8 +80,8 @@ type Row struct {
 	Of Execution // looked up before the event is handed on
 }
 
-// Execution has the columns of its execution that an event carries. It is zero if the execution was deleted before
-// the event was read.
+// Execution has an event's columns from its execution. All are zero if the execution was deleted before the event was
+// read.
 type Execution struct {
 	Kind, Lane, Node string
 	Tags             []byte // a JSON object
@@ -100,7 +100,7 @@ type Filter struct {
 	Without     string // a kind to leave out; empty: none
 }
 
-// InstanceTagKey is the only tag that events carry.
+// InstanceTagKey is the only tag in events.
 const InstanceTagKey = "cairn.instance_id"
 
 // Options are the options of a subscription.
@@ -114,7 +114,7 @@ type Options struct {
 // ErrClosed reports a closed subscription.
 var ErrClosed = errors.New("subscription is closed")
 
-// GapError reports that events after the position were deleted, which the reader may not have seen.
+// GapError reports deleted events after the position, which the reader may have missed.
 type GapError struct {
 	Outbox          Name
 	Position, Floor int64
@@ -124,7 +124,7 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("%s events after %d were deleted up to %d", e.Outbox, e.Position, e.Floor)
 }
 
-// AheadError reports that the position is ahead of the database: it was restored, or is another one.
+// AheadError reports a position ahead of the database: the database was restored, or is another one.
 type AheadError struct {
 	Outbox             Name
 	Position, Database int64
@@ -134,8 +134,8 @@ func (e *AheadError) Error() string {
 	return fmt.Sprintf("the position %d in the %s events is not one of this database, which has come to %d", e.Position, e.Outbox, e.Database)
 }
 
-// DisconnectedError reports that the database could not be read for a while, or that notifications were lost. No
-// events were lost.
+// DisconnectedError reports that the database could not be read for a while, or that notifications were lost. No events
+// were lost.
 type DisconnectedError struct {
 	Outbox   Name
 	Position int64 // of the last event handed out
@@ -145,7 +145,7 @@ func (e *DisconnectedError) Error() string {
 	return fmt.Sprintf("the %s events were interrupted after %d", e.Outbox, e.Position)
 }
 
-// UnreadableError reports that the table is not in the form that this library reads.
+// UnreadableError reports a table in an unexpected form.
 type UnreadableError struct {
 	Outbox   Name
 	Position int64
@@ -159,7 +159,7 @@ func (e *UnreadableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// DeniedError reports that the role may not read the sequence of an outbox, which the reader needs.
+// DeniedError reports that the role may not read the sequence of an outbox.
 type DeniedError struct {
 	Role, Sequence string // as written in SQL
 }
@@ -168,7 +168,7 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("role %s may not read sequence %s: GRANT USAGE ON SEQUENCE %[2]s TO %[1]s", e.Role, e.Sequence)
 }
 
-// StandbyError reports that the server is a standby, whose lock table does not show the writers.
+// StandbyError reports that the server is a standby. Its lock table does not show the writers.
 type StandbyError struct{}
 
 func (*StandbyError) Error() string { return "the server is a standby: events are read on the primary" }

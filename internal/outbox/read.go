@@ -87,14 +87,13 @@ func pageOf[R any](stored []R, err error, decode func(*R) (floor int64, found bo
 		floor, found, row := decode(&stored[i])
 		p.floor = floor
 		if found {
-			p.rows = append(p.rows, &row) // allocated alone, so that a buffer waiting with one of them keeps no others
+			p.rows = append(p.rows, &row) // allocated alone, so a buffer with one waiting row keeps no others
 		}
 	}
 	return p, nil
 }
 
-// isDrift reports whether an error means that the table does not have the expected columns, so that a retry is no
-// use.
+// isDrift reports whether an error shows missing or changed columns of the table. Retrying does not help.
 func isDrift(err error) bool {
 	if scan, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return scan.Err != nil

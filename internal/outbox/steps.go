@@ -7,15 +7,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// Stepper reads an outbox one pass at a time, by a clock of its own. A test uses it to act between two statements,
-// and to make statements fail.
+// Stepper reads an outbox one pass at a time, with its own clock. Tests act between two statements, and make statements
+// fail.
 type Stepper struct {
 	tailer *tailer
 	before func(statement string) error
 }
 
-// Stepper returns one that starts where a subscription without a position would. It calls before ahead of each
-// statement of a pass, and takes an error of it for the statement's.
+// Stepper returns a stepper starting like a subscription without a position. It calls before ahead of each statement of
+// a pass, and treats an error of before as the statement's error.
 func (h *Hub) Stepper(ctx context.Context, outbox Name, now func() time.Time, before func(statement string) error) (*Stepper, error) {
 	t := &tailer{hub: h, source: sources[outbox]}
 	if err := t.begin(ctx, nil); err != nil {
@@ -26,7 +26,7 @@ func (h *Hub) Stepper(ctx context.Context, outbox Name, now func() time.Time, be
 	return s, nil
 }
 
-// Pass makes a pass. It returns the events to hand on, and whether there is nothing more to read now.
+// Pass makes a pass. It returns the events to deliver, and whether there is nothing more to read now.
 func (s *Stepper) Pass(ctx context.Context) (rows []*Row, idle bool, err error) {
 	rows, again, err := s.tailer.follower.pass(ctx)
 	return rows, again == whenWoken, err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const maxPage = 1024 // of events that a subscription reads itself
+const maxPage = 1024 // of events read by a subscription itself
 
 // Subscription is one reader of an outbox. Next and Batch must be called by one goroutine at a time; other methods by
 // any.
@@ -18,28 +18,27 @@ type Subscription struct {
 	notices bool
 	stop    func() bool // watching the context of Subscribe
 
-	// Guarded by t.mu of the tailer: whether the tailer hands it events.
+	// Guarded by t.mu of the tailer: whether the tailer delivers to s.
 	attached bool
 
 	mu     sync.Mutex
 	queue  []*Row
 	seen   int64 // the last event examined
-	given  int64 // the last event handed out, or one examined after it while none waited
+	given  int64 // the last event returned, or a later one examined while none waited
 	notice bool
 	err    error // the reason for the end, once queue is empty
 	closed error // the reason for the end
 	ready  chan struct{}
 	over   chan struct{}
-	left   chan struct{} // closed once the tailer is done with it
+	left   chan struct{} // closed after the tailer's last use
 
-	interrupt context.CancelFunc // of a read of its own
+	interrupt context.CancelFunc // of a read by the subscription itself
 	reading   sync.Mutex         // held during such a read
 
 	retry time.Duration // only for the reader
 }
 
-// Next waits for the next event and returns it. An event is handed out at most once; a call that ends with ctx takes
-// none.
+// Next waits for the next event and returns it. An event is returned at most once; a call whose ctx ends takes none.
 //
 // Errors: [*DisconnectedError], after which the subscription continues. [*GapError], [*AheadError],
 // [*UnreadableError], [ErrClosed] and the error of the context of Subscribe end it. Or ctx's.
@@ -80,7 +79,7 @@ func (s *Subscription) pop() (*Row, error) {
 	return rows[0], nil
 }
 
-// take returns waiting events, or the error that comes before them or after the last one.
+// take returns waiting events, or an error before or after them.
 func (s *Subscription) take(limit int) ([]*Row, error) {
 	switch {
 	case s.closed != nil:
@@ -100,7 +99,7 @@ func (s *Subscription) take(limit int) ([]*Row, error) {
 	return rows, nil
 }
 
-// fill waits until there may be events to take. If the tailer has detached s, it reads them.
+// fill waits until there may be events to take. If the tailer has detached s, fill reads them.
 func (s *Subscription) fill(ctx context.Context) error {
 	if !s.tailer.hands(s) {
 		return s.catchUp(ctx)
@@ -163,8 +162,8 @@ func (s *Subscription) catchUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readOn reads a page of events up to low. If an event may be open in between, it takes only events without a hole
-// before them; at a hole it waits for the writers that may own the missing ids.
+// readOn reads a page of events up to low. If an event may be open in between, readOn takes only events before the
+// first hole; at a hole it waits for the writers whose ids may be missing.
 func (s *Subscription) readOn(ctx context.Context, low, unproven int64) error {
 	from, limit := s.position(), min(max(s.buffer, batch), maxPage)
 	p, err := s.readPage(ctx, from, low, limit)
@@ -219,7 +218,8 @@ func (s *Subscription) readPage(ctx context.Context, from, low int64, limit int)
 	return p, err
 }
 
-// offer puts an event into the buffer, unless it does not match or was seen. It returns false if the buffer is full.
+// offer puts an event into the buffer, unless the event does not match or was seen. It returns false if the buffer is
+// full.
 func (s *Subscription) offer(row *Row, of instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,11 +237,11 @@ func (s *Subscription) offer(row *Row, of instance) bool {
 	}
 	s.queue = append(s.queue, row)
 	s.seen = row.ID
-	s.wake()
+	s.signal()
 	return true
 }
 
-// reportLoss makes s report that it was disconnected.
+// reportLoss makes s report a disconnection.
 func (s *Subscription) reportLoss() {
 	if !s.notices {
 		return
@@ -249,20 +249,20 @@ func (s *Subscription) reportLoss() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notice = true
-	s.wake()
+	s.signal()
 }
 
-// fail ends s once its waiting events have been handed out.
+// fail ends s after its waiting events.
 func (s *Subscription) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
-	s.wake()
+	s.signal()
 }
 
-func (s *Subscription) wake() {
+func (s *Subscription) signal() {
 	select {
 	case s.ready <- struct{}{}:
 	default:
@@ -275,8 +275,7 @@ func (s *Subscription) position() int64 {
 	return s.seen
 }
 
-// Position returns the id of the last event that was handed out, or of a later one that was examined and did not
-// match while none waited.
+// Position returns the id of the last returned event, or of a later event that did not match, if none waited.
 func (s *Subscription) Position() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +289,7 @@ func (s *Subscription) Waiting() int {
 	return len(s.queue)
 }
 
-// Lag returns how many ids are between s and the last event that may be handed on.
+// Lag returns how many ids are between s and the last deliverable event.
 func (s *Subscription) Lag() int64 {
 	return max(s.tailer.reached()-s.Position(), 0)
 }
@@ -318,7 +317,7 @@ func (s *Subscription) end(err error) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.reading.Lock() // its last statement has ended
+		s.reading.Lock() // after its last statement
 		s.tailer.leave(s)
 		s.reading.Unlock()
 		close(s.left)

@@ -18,18 +18,18 @@ const (
 
 	minRetry, maxRetry = 200 * time.Millisecond, 5 * time.Second
 
-	longHold = 5 * time.Second // after this time it is logged
+	longHold = 5 * time.Second // when to log a hold
 )
 
 // tailer reads one outbox for all its subscriptions.
 type tailer struct {
-	hub    *Hub
-	source *source
-	wake   chan struct{}
-	living context.Context
-	stop   context.CancelFunc
-	ended  chan struct{}
-	users  int // guarded by hub.mu
+	hub      *Hub
+	source   *source
+	rechecks chan struct{}
+	living   context.Context
+	stop     context.CancelFunc
+	ended    chan struct{}
+	users    int // guarded by hub.mu
 
 	follower follower // only for the goroutine
 
@@ -70,8 +70,8 @@ func (t *tailer) runs(ctx context.Context, w witness) (bool, error) {
 	return t.hub.q.GetWitnessRuns(ctx, t.hub.runner.AtOnce(), w)
 }
 
-// settled waits until all transactions have ended that may have written to the outbox before the call, and returns
-// the last event at the time of the call.
+// settled waits until all transactions with writes to the outbox before the call have ended, and returns the last event
+// at the time of the call.
 func (t *tailer) settled(ctx context.Context) (int64, error) {
 	for {
 		state, err := t.state(ctx)
@@ -104,8 +104,8 @@ func (t *tailer) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// begin chooses the start: the end of the outbox if there are no writers. Otherwise it is the position of the first
-// subscription, or the end, and an event below that may still be open.
+// begin chooses the start: without writers, the end of the outbox. Otherwise the position of the first subscription, or
+// the end, with an event below that may still be open.
 func (t *tailer) begin(ctx context.Context, after *int64) error {
 	state, err := t.state(ctx)
 	if err != nil {
@@ -178,7 +178,7 @@ func (t *tailer) run() {
 			}
 			outage, losses, retry = false, lost, 0
 		default:
-			outage, retry = outage && t.hub.deaf(), 0
+			outage, retry = outage && t.hub.silent(), 0
 		}
 		if again == 0 {
 			continue
@@ -193,13 +193,13 @@ func (t *tailer) run() {
 func (t *tailer) wait(start time.Time, again time.Duration, failing bool) bool {
 	if again == whenWoken {
 		again = pollListening
-		if t.hub.deaf() {
+		if t.hub.silent() {
 			again = pollDeaf
 		}
 	}
-	wake := t.wake
+	rechecks := t.rechecks
 	if failing {
-		wake = nil
+		rechecks = nil
 	}
 	timer := time.NewTimer(again)
 	defer timer.Stop()
@@ -208,7 +208,7 @@ func (t *tailer) wait(start time.Time, again time.Duration, failing bool) bool {
 		return false
 	case <-timer.C:
 		return true
-	case <-wake:
+	case <-rechecks:
 		return sleep(t.living, mergeWakes-time.Since(start)) == nil
 	}
 }
@@ -224,7 +224,7 @@ func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	for s := range t.subs {
 		for i, row := range rows {
 			if s.attached && !s.offer(row, of[i]) {
-				s.attached = false // it reads its events itself, once it has room
+				s.attached = false // s reads its events itself until its buffer is free
 			}
 		}
 	}
@@ -233,8 +233,8 @@ func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	return nil
 }
 
-// skip continues after deleted events and ends the subscriptions that may not have seen them. Detached ones find the
-// gap themselves.
+// skip continues after deleted events and ends the subscriptions that may have missed them. Detached subscriptions find
+// the gap themselves.
 func (t *tailer) skip(gap *GapError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -247,7 +247,7 @@ func (t *tailer) skip(gap *GapError) {
 	t.follower.back(gap.Floor, nil)
 }
 
-// fails reports whether err ends the tailer, and passes it to its subscriptions.
+// fails reports whether err ends the tailer, and sends err to its subscriptions.
 func (t *tailer) fails(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,7 +287,7 @@ func (s *Subscription) failed() bool {
 	return s.err != nil || s.closed != nil
 }
 
-// attach makes the tailer hand events to s from now on, if s has caught up with it.
+// attach makes the tailer deliver to s from now on, if s has caught up.
 func (t *tailer) attach(s *Subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *tailer) final(s *Subscription) (low, unproven int64) {
 	return t.low, t.unproven
 }
 
-// proven waits for the transactions that had written when unproven had the given value.
+// proven waits for the transactions with writes at the given value of unproven.
 func (t *tailer) proven(ctx context.Context, unproven int64) error {
 	if _, err := t.settled(ctx); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (t *tailer) proven(ctx context.Context, unproven int64) error {
 	return nil
 }
 
-// prove records that all transactions that had written when unproven had the given value have ended. t.mu is held.
+// prove records the end of all transactions with writes at the given value of unproven. t.mu is held.
 func (t *tailer) prove(unproven int64) {
 	if t.unproven == unproven {
 		t.unproven = 0

@@ -10,14 +10,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// In a caller's transaction the statements of this library need its planner settings as much as in one of its own:
-// with old statistics, or settings made for a report, a plan may read a table for each of a thousand rows. So they
-// run between two statements: the first saves and replaces the caller's settings, and the second restores them. Both
-// travel with statements that are sent anyway. A failure in between goes back to an earlier savepoint, or fails the
-// transaction: then the server restores the caller's settings itself.
+// In a caller's transaction the statements of this library need its planner settings as much as in a transaction of the
+// library: with old statistics, or settings made for a report, a plan may read a table for each of a thousand rows. So
+// they run between two statements: the first saves and replaces the caller's settings, and the second restores them.
+// Both travel with statements sent anyway. A failure in between goes back to an earlier savepoint, or fails the
+// transaction: then the server restores the caller's settings.
 
-// planned are the settings that a caller's transaction gets. enable_nestloop and those after it are on by default,
-// and only a caller turns them off.
+// planned are the settings for a caller's transaction. enable_nestloop and the later ones are on by default, and only a
+// caller turns them off.
 var planned = [...]struct{ name, value string }{
 	{"plan_cache_mode", "force_generic_plan"},
 	{"jit", "off"},
@@ -30,7 +30,7 @@ var planned = [...]struct{ name, value string }{
 	{"enable_indexonlyscan", "on"},
 }
 
-// callersSettings keeps the caller's settings in the meantime, and those of an operation around this one. It has no
+// callersSettings keeps the settings of the caller, and of an operation around this one, in the meantime. It has no
 // value outside.
 const callersSettings = "ffx.callers_settings"
 
@@ -39,7 +39,7 @@ var (
 
 	setPlanned = "-- set the planner settings\nselect " + strings.Join(plannedSettings(), ", ")
 
-	// The function in FROM returns all its rows before the first setting is restored.
+	// The function in FROM returns all its rows before restoring the first setting.
 	putBackSettings = "-- put the caller's planner settings back\nselect set_config(s.key, s.value, true) from json_each_text(current_setting('" + callersSettings + "')::json) as s"
 )
 
@@ -62,7 +62,7 @@ func plannedSettings() []string {
 	return set
 }
 
-// execute is a step that returns nothing.
+// execute is a step without results.
 func execute(ctx context.Context, sql string) Step {
 	return func(conn db.DBTX) error {
 		_, err := conn.Exec(ctx, sql)
@@ -71,8 +71,8 @@ func execute(ctx context.Context, sql string) Step {
 }
 
 // InCallers runs fn once behind a savepoint of a caller's transaction, with the planner settings of this library. All
-// of fn happens, or none, and the caller's settings are the same afterwards. fn must neither commit nor roll back its
-// transaction.
+// of fn happens, or nothing, and the caller's settings are the same afterwards. fn must neither commit nor roll back
+// its transaction.
 func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	var none T
 	if err := Refusal(outer); err != nil {
@@ -98,10 +98,10 @@ func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, 
 	return result, nil
 }
 
-// InCallersAtOnce is [InCallers] for steps that are independent of each other's results and fail only by an error of
-// the server. They take one round trip, together with the release; after an error another one goes back to the
-// savepoint. A transaction that had failed before stays failed. A statement that cannot be parsed, for example
-// because a table is missing, may fail before the savepoint, and the transaction with it.
+// InCallersAtOnce is [InCallers] for steps that don't need each other's results and fail only by an error of the
+// server. The steps and the release take one round trip; after an error another one goes back to the savepoint. A
+// transaction that had failed before stays failed. A statement that cannot be parsed, for example because a table is
+// missing, may fail before the savepoint, and the transaction with it.
 func InCallersAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
 	if err := Refusal(outer); err != nil {
 		return err
@@ -115,7 +115,7 @@ func InCallersAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
 	return err
 }
 
-// Callers returns a connection for statements of this library that lock and write nothing: each is sent to a caller's
+// Callers returns a connection for read-only statements of this library without locks. Each goes to a caller's
 // transaction in one round trip, with the planner settings of this library, and without a savepoint.
 func Callers(tx pgx.Tx) db.DBTX { return callersTx{tx} }
 

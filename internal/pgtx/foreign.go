@@ -10,9 +10,9 @@ import (
 )
 
 // BeginForeign begins a transaction for statements of others: at READ COMMITTED, with none of this library's planner
-// settings, and with its triggers notifying at the commit. The server ends it if the client is silent for limit, or
-// one statement takes that long; from PostgreSQL 17 on, limit also applies to the whole transaction. Smaller limits
-// of the pool, the role or the server stay.
+// settings, and with triggers notifying at the commit. The server ends the transaction if the client is silent for
+// limit, or one statement takes longer; from PostgreSQL 17 on, limit also applies to the whole transaction. Smaller
+// limits of the pool, the role or the server stay.
 func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx, error) {
 	conn, err := r.acquire(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Runner) BeginForeign(ctx context.Context, limit time.Duration) (pgx.Tx,
 }
 
 // foreignSettings are the settings of [Runner.BeginForeign]. If the client disconnects in the middle of a long
-// statement, the server notices within a second, on platforms that support it.
+// statement, the server notices within a second, on some platforms.
 func foreignSettings(limit time.Duration, recent bool) string {
 	text := fmt.Sprintf("%dms", limit.Milliseconds())
 	settings := []string{

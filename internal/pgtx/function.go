@@ -18,12 +18,12 @@ const (
 // commitFunction fails by [IsNoSavepoint] in another transaction.
 const commitFunction = releaseFunction + "; commit"
 
-// FunctionOptions returns the options of a transaction for a caller's function. set is a statement that follows the begin.
+// FunctionOptions returns the options of a transaction for a caller's function. set is a statement to follow the begin.
 func FunctionOptions(set string) pgx.TxOptions {
 	return pgx.TxOptions{BeginQuery: "begin; " + set + "; " + setFunction, CommitQuery: commitFunction}
 }
 
-// IsNoSavepoint reports whether err says that a savepoint no longer exists.
+// IsNoSavepoint reports whether err means that a savepoint no longer exists.
 func IsNoSavepoint(err error) bool { return SQLState(err) == sqlNoSavepoint }
 
 // HasEnded reports whether the function of a transaction, which has returned, has ended it by a statement. That is known at the
@@ -50,8 +50,9 @@ func HasEnded(tx pgx.Tx, failed, nested bool) bool {
 	return IsNoSavepoint(err)
 }
 
-// CommitFunction commits a transaction for a caller's function, or releases its savepoint. If the function has ended it, the error
-// is [IsNoSavepoint]. If one of its statements has failed, it is rolled back, and the error is [pgx.ErrTxCommitRollback].
+// CommitFunction commits a transaction for a caller's function, or releases its savepoint. If the function has ended
+// the transaction, the error is [IsNoSavepoint]. If a statement of the function has failed, CommitFunction rolls back
+// and returns [pgx.ErrTxCommitRollback].
 func CommitFunction(ctx context.Context, tx pgx.Tx) error {
 	conn := begunConn(tx)
 	if conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'E' {

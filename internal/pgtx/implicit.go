@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// implicitTx is a connection on which each statement, and each batch of them, is a transaction of its own with the
-// runner's settings: they travel together, and the server commits them as one.
+// implicitTx is a connection without explicit transactions. Each statement, and each batch of statements, is a
+// transaction with the runner's settings: they travel together, and the server commits them as one.
 type implicitTx struct{ r *Runner }
 
 func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -65,7 +65,7 @@ func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 		}
 		whole.Queue(r.settings(conn, true))
 		for _, q := range b.QueuedQueries {
-			whole.Queue(q.SQL, q.Arguments...) // new ones: the driver notes in them how they were sent
+			whole.Queue(q.SQL, q.Arguments...) // new ones: the driver records how they were sent
 		}
 		if explicit {
 			whole.Queue("commit")
@@ -89,7 +89,7 @@ func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 	}
 }
 
-// wholeTx is the results of a transaction that was sent at once. The transaction is committed once Close returns nil.
+// wholeTx is the results of a transaction sent at once. The transaction is committed once Close returns nil.
 type wholeTx struct {
 	pgx.BatchResults
 	conn *pgxpool.Conn // nil after Close
@@ -100,7 +100,7 @@ func (w *wholeTx) Close() error {
 	return w.BatchResults.Close()
 }
 
-// release returns the connection to the pool, which would close one that is in the middle of a transaction.
+// release returns the connection to the pool. The pool would close a connection in the middle of a transaction.
 func (w *wholeTx) release() {
 	if w.conn == nil {
 		return
@@ -114,7 +114,7 @@ func (w *wholeTx) release() {
 	w.conn = nil
 }
 
-// unsent is the results of a batch that was not run.
+// unsent is the results of a batch without a run.
 type unsent struct{ err error }
 
 func (u unsent) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, u.err }
@@ -127,8 +127,8 @@ func (u unsent) Close() error { return u.err }
 
 func (unsent) Tx() pgx.Tx { return nil }
 
-// committedRows ends without an error only when the implicit transaction has been committed: the server
-// sends the last row before that.
+// committedRows ends without an error only after the commit of the implicit transaction: the server sends the last row
+// earlier.
 type committedRows struct {
 	pgx.Rows
 	results pgx.BatchResults

@@ -11,10 +11,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// CommitWith sends a last statement of a transaction for a caller's function and the commit in one round trip. The statement
-// runs with the planner settings of this library, behind the function's savepoint. If the server refuses it, the transaction goes
-// on as it was before, and refused is the server's error. Otherwise the transaction is over, and must not be used any more, unless
-// err says that it is unchanged or unknown: then roll it back. If the function has ended the transaction, err is [IsNoSavepoint].
+// CommitWith sends a last statement of a transaction for a caller's function and the commit in one round trip. The
+// statement runs with the planner settings of this library, behind the function's savepoint. If the server refuses the
+// statement, the transaction continues unchanged, and refused is the server's error. Otherwise the transaction has
+// ended and must not be used, unless err says that it is unchanged or unknown: then roll back. If the function has
+// ended the transaction, err is [IsNoSavepoint].
 func CommitWith(ctx context.Context, tx pgx.Tx, last Step) (refused, err error) {
 	set, open := false, !tx.Conn().IsClosed()
 	setAgain := func(conn db.DBTX) error {

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// BeginLate returns a transaction for a caller's function. It begins with its first statement, in the same round trip if that is sent by Exec,
-// Query or QueryRow. set is a statement that follows the begin. A first statement that the server can't even parse ends the
-// transaction. ctx is for the begin of methods that have none.
+// BeginLate returns a transaction for a caller's function. It begins with its first statement, in the same round trip
+// for Exec, Query or QueryRow. set is a statement to follow the begin. If the server can't even parse the first
+// statement, the transaction ends. ctx is for the begin of methods without a context.
 func BeginLate(ctx context.Context, conn *pgx.Conn, set string) pgx.Tx {
 	return &lateTx{ctx: ctx, conn: conn, set: set}
 }
@@ -18,12 +18,12 @@ type lateTx struct {
 	ctx  context.Context
 	conn *pgx.Conn
 	set  string
-	tx   pgx.Tx // nil until it has begun
+	tx   pgx.Tx // nil until begun
 
 	hasBegun bool // on the server
 }
 
-// begun begins the transaction unless it has begun.
+// begun begins the transaction, once.
 func (t *lateTx) begun(ctx context.Context) (pgx.Tx, error) {
 	if t.tx == nil {
 		tx, err := t.conn.BeginTx(ctx, FunctionOptions(t.set))
@@ -143,9 +143,9 @@ func (t *lateTx) LargeObjects() pgx.LargeObjects {
 	return tx.LargeObjects()
 }
 
-// Conn implements [pgx.Tx]. Statements sent to the connection are part of the transaction, so it begins.
+// Conn implements [pgx.Tx]. Statements sent to the connection are part of the transaction, so Conn begins it.
 func (t *lateTx) Conn() *pgx.Conn {
-	_, _ = t.begun(t.ctx) // a connection that can't begin a transaction is closed, or the next statement returns the error
+	_, _ = t.begun(t.ctx) // if a connection can't begin a transaction, it is closed, or the next statement returns the error
 	return t.conn
 }
 

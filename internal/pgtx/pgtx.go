@@ -1,8 +1,8 @@
 // Package pgtx runs functions as transactions of Postgres: on a pool, with retries when the server aborts them in
 // favour of others, or behind a savepoint of a caller's transaction.
 //
-// A [Runner] runs transactions at READ COMMITTED, with the settings that the statements of this library need, local
-// to the transaction. A single statement takes one round trip, and so do several that are independent of each other's
+// A [Runner] runs transactions at READ COMMITTED, with settings for the statements of this library, local to the
+// transaction. A single statement takes one round trip, and so do several statements without use of each other's
 // results: the settings travel with them ([InStatement], [InStatements]). So do statements in the middle of a longer
 // transaction ([InOneTrip]).
 //
@@ -25,8 +25,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// ErrBusy reports that an impatient transaction met a lock that is held for longer than a moment. Nothing was
-// written.
+// ErrBusy reports that an impatient transaction met a lock held for longer than a moment. Nothing was written.
 var ErrBusy = errors.New("held by another transaction")
 
 // ContentionError is the last error of a transaction whose tries the server all aborted in favour of others. Nothing
@@ -41,7 +40,7 @@ func (e *ContentionError) Error() string { return fmt.Sprintf("after %d tries: %
 // Unwrap returns the server's error.
 func (e *ContentionError) Unwrap() error { return e.Err }
 
-// AcquireError reports that the pool had no connection, because it was closed or could not make one. Nothing was
+// AcquireError reports that the pool had no connection, because the pool was closed or could not make one. Nothing was
 // sent.
 type AcquireError struct{ Err error }
 
@@ -50,16 +49,16 @@ func (e *AcquireError) Error() string { return e.Err.Error() }
 // Unwrap returns the pool's error.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
-// Unsent reports whether err came before anything was sent to the server, so that nothing can have been written.
+// Unsent reports whether err came before sending anything to the server, so nothing can have been written.
 func Unsent(err error) bool {
 	_, unacquired := errors.AsType[*AcquireError](err)
 	return unacquired || pgconn.SafeToRetry(err)
 }
 
-// IsClosed reports whether err says that the program has closed its pool.
+// IsClosed reports whether the program has closed its pool.
 func IsClosed(err error) bool { return errors.Is(err, puddle.ErrClosedPool) }
 
-// IsCut reports whether err is the error of a lost connection, or of one that the server ended.
+// IsCut reports whether err is the error of a connection lost, or ended by the server.
 func IsCut(err error) bool {
 	if _, unacquired := errors.AsType[*AcquireError](err); unacquired || err == nil {
 		return false
@@ -71,7 +70,7 @@ func IsCut(err error) bool {
 	return false
 }
 
-// Runner begins transactions on a pool. Copies share its knowledge of the connections.
+// Runner begins transactions on a pool. Copies share their findings about the connections.
 type Runner struct {
 	pool      *pgxpool.Pool
 	impatient bool
@@ -89,8 +88,8 @@ func (r Runner) On(pool *pgxpool.Pool) Runner {
 	return r
 }
 
-// Impatient returns r for transactions that must not wait for others. A lock that is held for longer than the commit
-// of another transaction takes ends them with [ErrBusy], without a retry.
+// Impatient returns r for transactions that must not wait for others. A lock held for longer than the commit of another
+// transaction takes ends them with [ErrBusy], without a retry.
 func (r Runner) Impatient() Runner {
 	r.impatient = true
 	return r
@@ -107,8 +106,8 @@ func (r *Runner) AllAtOnce(ctx context.Context, steps ...Step) error {
 	return InOneTrip(ctx, implicitTx{r}, steps...)
 }
 
-// InTx runs fn in a transaction and commits it, with a new try if the server aborts one. fn is called for each try,
-// must use only its transaction, and must do nothing slow.
+// InTx runs fn in a transaction and commits, with a new try if the server aborts the transaction. fn is called for each
+// try, must use only its transaction, and must do nothing slow.
 func InTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		result, err := inTx(ctx, r, fn)
@@ -127,8 +126,8 @@ func inTx[T any](ctx context.Context, r *Runner, fn func(tx pgx.Tx) (T, error)) 
 	if err != nil {
 		return none, err
 	}
-	// No effect after the commit. It has a context of its own, so that a cancelled call does not leave the
-	// transaction to the pool.
+	// No effect after the commit. Rollback has a context of its own, so a cancelled call does not leave the transaction
+	// to the pool.
 	defer Rollback(tx)
 	result, err := fn(tx)
 	if err != nil {
@@ -158,7 +157,7 @@ func InSavepoint[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T
 	return result, nil
 }
 
-// savepoint differs from the names that the driver assigns.
+// savepoint differs from the driver's names.
 const (
 	savepoint        = "ffx_operation"
 	releaseSavepoint = "release savepoint " + savepoint
@@ -183,7 +182,7 @@ func rollbackToSavepoint(outer pgx.Tx) {
 	_, _ = outer.Exec(ctx, "rollback to savepoint "+savepoint+"; "+releaseSavepoint, pgx.QueryExecModeSimpleProtocol)
 }
 
-// InStatement is [InTx] for one statement, or one batch of them, in one round trip. fn is called for each try.
+// InStatement is [InTx] for one statement, or one batch of statements, in one round trip. fn is called for each try.
 func InStatement[T any](ctx context.Context, r *Runner, fn func(conn db.DBTX) (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		result, err := fn(implicitTx{r})
@@ -196,8 +195,8 @@ func InStatement[T any](ctx context.Context, r *Runner, fn func(conn db.DBTX) (T
 	}
 }
 
-// InStatements is [InStatement] for several statements that are independent of each other's results. They travel in
-// one round trip and are committed together, or not at all. begin is called for each try.
+// InStatements is [InStatement] for several statements without use of each other's results. They travel in one round
+// trip and are committed together, or not at all. begin is called for each try.
 func InStatements(ctx context.Context, r *Runner, begin func() []Step) error {
 	for try := 1; ; try++ {
 		err := InOneTrip(ctx, implicitTx{r}, begin()...)
@@ -253,8 +252,8 @@ func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
 	return pooledTx{tx, conn}, nil
 }
 
-// pooledTx is a transaction that returns its connection to the pool when it ends. After a failed commit the following
-// [Rollback] does that: until then the connection shows whether it was lost, and is used by no other caller.
+// pooledTx is a transaction that returns its connection to the pool at the end. After a failed commit the following
+// [Rollback] returns the connection: until then no other caller uses it, and it shows whether it was lost.
 type pooledTx struct {
 	pgx.Tx
 	conn *pgxpool.Conn
@@ -278,8 +277,8 @@ const (
 	firstPause = 5 * time.Millisecond
 )
 
-// pause returns nil once a try that ended with err may be repeated: three tries in all, 5 and 10 milliseconds apart,
-// plus up to half of that at random. Otherwise it returns the error of the transaction.
+// pause returns nil once a try that failed with err may be repeated: three tries in all, 5 and 10 milliseconds apart,
+// plus up to half as much at random. Otherwise it returns the error of the transaction.
 func (r *Runner) pause(ctx context.Context, try int, err error) error {
 	switch {
 	case r.impatient && SQLState(err) == sqlLockNotAvailable:
@@ -299,7 +298,7 @@ func (r *Runner) pause(ctx context.Context, try int, err error) error {
 	}
 }
 
-// SQLSTATEs that decide whether a transaction is repeated, and how.
+// SQLSTATEs for deciding whether and how to repeat a transaction.
 const (
 	sqlActiveTransaction    = "25001"
 	sqlNoSavepoint          = "3B001"
@@ -310,7 +309,7 @@ const (
 	sqlCrashShutdown        = "57P02"
 )
 
-// isConflict reports whether the server aborted a transaction in favour of another; it may be repeated.
+// isConflict reports whether the server aborted a transaction in favour of another. The transaction may be repeated.
 func isConflict(err error) bool {
 	switch SQLState(err) {
 	case sqlSerializationFailure, sqlDeadlockDetected, sqlLockNotAvailable:

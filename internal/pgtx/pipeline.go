@@ -14,19 +14,19 @@ import (
 // A Step is one statement of a transaction: one call of a generated function.
 type Step func(conn db.DBTX) error
 
-// sender is a transaction, or a connection that makes one of each batch.
+// sender is a transaction, or a connection with a transaction for each batch.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// InOneTrip runs independent steps in a single round trip, in their order, each with a snapshot of its own as if it
-// had been sent alone. It stops at the first error.
+// InOneTrip runs independent steps in a single round trip, in order, each with its own snapshot as if sent alone. It
+// stops at the first error.
 //
-// A batch so large that a client may fall silent in the middle of it is split if the server could wait for the rest
-// for ever: see olderServer. A single statement of that size goes alone.
+// Without a server limit (see olderServer), the server could wait for ever for the rest of a batch whose client falls
+// silent in the middle. A batch too large to be sent at once is split then. A single statement of this size goes alone.
 //
 // A generated function sends its statement and reads the answer in one call, so each step is called twice: the first
-// call records its statement, the second gets the answer.
+// call records the statement, the second gets the answer.
 func InOneTrip(ctx context.Context, tx sender, steps ...Step) error {
 	var batch pgx.Batch
 	var sent []Step
@@ -68,11 +68,11 @@ func together(ctx context.Context, tx sender, batch *pgx.Batch, steps []Step) er
 	return results.Close()
 }
 
-// The size of a message that a connection usually sends at once.
+// The size of a message usually sent at once.
 const maxInOneGo = 64 << 10
 
-// mayBeCut reports whether part of a batch may reach the server, run there, and keep its locks while the rest does
-// not arrive, and the server has no limit for that.
+// mayBeCut reports whether part of a batch may reach the server, run there, and keep its locks while the rest does not
+// arrive, without a limit of the server.
 func mayBeCut(tx pgx.Tx, batch *pgx.Batch) bool {
 	if limitsTransactions(tx.Conn()) {
 		return false
@@ -136,7 +136,7 @@ func arraySize(array any) int {
 
 var errNoted = errors.New("noted to be sent")
 
-// noting is a connection that records statements instead of sending them.
+// noting is a connection for recording statements instead of sending them.
 type noting struct{ batch *pgx.Batch }
 
 func (n noting) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -154,7 +154,7 @@ func (n noting) QueryRow(_ context.Context, sql string, args ...any) pgx.Row {
 	return singleRow{err: errNoted}
 }
 
-// answering is a connection that returns the answers of the sent statements.
+// answering is a connection for the answers of the sent statements.
 type answering struct{ results pgx.BatchResults }
 
 func (a answering) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {

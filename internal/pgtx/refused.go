@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Refused returns a transaction that sends nothing: every call returns err. It takes the place of a transaction or a pool
-// that a caller forgot to pass, so that the mistake never runs elsewhere.
+// Refused returns a transaction that sends nothing: every call returns err. It replaces a missing transaction or pool,
+// so the caller's mistake never runs elsewhere.
 func Refused(err error) pgx.Tx { return refusedTx{err} }
 
 // Refusal returns the error of a transaction made by [Refused], nil for any other.

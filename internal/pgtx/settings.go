@@ -10,17 +10,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// Every transaction begins with settings that are local to it, so that they also work behind a transaction pooler,
-// and other users of the pool never see them.
+// Every transaction begins with settings local to the transaction. They also work behind a transaction pooler, and
+// other users of the pool never see them.
 //
 // Planner: one generic plan per statement, index order, nested loops from arrays into primary keys; anything else was
 // slower or flipped with the statistics. ffx.defer_notify: the process that runs the transaction notifies after the
 // commit, and the schema's triggers do not. A stricter synchronous_commit stays, and so does every limit smaller than
 // the one here.
 //
-// Setting the isolation level to its present value always works. If the level is another one, the server answers with
-// [sqlActiveTransaction], since a statement has begun. That happens if the connection defaults to another level and
-// the transaction did not set this one.
+// Setting the isolation level to its present value always works. For another level, the server answers with
+// [sqlActiveTransaction], since a statement has begun. This happens if the connection defaults to another level and the
+// transaction has not set one.
 const everywhere = `select
 	set_config('transaction_isolation', 'read committed', true),
 	set_config('ffx.defer_notify', 'on', true),
@@ -32,9 +32,9 @@ const everywhere = `select
 	set_config('enable_bitmapscan', 'off', true),
 	case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end`
 
-// How long a transaction waits for a lock, and how long one with a silent client keeps its own. The second is the
-// time a worker waits for a call, and the default of leases. No working call takes longer, and when others need the
-// locks of the silent client, they are gone.
+// How long a transaction waits for a lock, and how long a transaction with a silent client keeps its locks. The second
+// is the time a worker waits for a call, and the default of leases. No working call takes longer, and when others need
+// the locks of the silent client, they are gone.
 const (
 	patientLocks   = "2s"
 	impatientLocks = "50ms"
@@ -64,10 +64,10 @@ func atMost(name, limit string) string {
 		then set_config('NAME', 'LIMIT', true) end`)
 }
 
-// settingsOf are the settings of the transactions that wait for locks for the same time.
+// settingsOf are the settings of transactions with the same limit for waiting for locks.
 type settingsOf struct {
-	recent string // of a server that has a limit on a transaction
-	older  string // of one that has none; several round trips
+	recent string // of a server with a limit on a transaction
+	older  string // of a server without; several round trips
 	atOnce string // the same; in one
 }
 
@@ -82,7 +82,7 @@ func newSettings(lockTimeout string) settingsOf {
 
 var patientSettings, impatientSettings = newSettings(patientLocks), newSettings(impatientLocks)
 
-// settings returns the settings that begin a transaction on conn. atOnce: it is sent in one round trip.
+// settings returns the settings for beginning a transaction on conn. atOnce: the transaction is sent in one round trip.
 func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
 	all := &patientSettings
 	if r.impatient {

@@ -1,10 +1,10 @@
-// Package streams lets many readers of a process wait for streams that grow. Each asks for its next page and blocks; a
-// [Hub] answers all of them by few statements, one at a time, and holds nothing for a reader that does not wait.
+// Package streams lets many readers of a process wait for growing streams. Each asks for its next page and blocks; a
+// [Hub] answers all by few statements, one at a time, and holds nothing for readers that don't wait.
 //
-// No change is missed. A reader looks again after its channel was registered, so it sees every commit before that
-// look. A later commit is notified: the hub is registered by then, and if the connection does not listen to the channel
-// yet, the reader is woken once it does. A wake-up that arrives during a look leads to another look. Lost notifications
-// are made up for by polls.
+// No change is missed. A reader looks again after its channel was registered, and sees every earlier commit. A later
+// commit is notified: the hub is registered by then, and if the connection does not listen to the channel yet, the
+// reader looks again once it does. A notification during a look leads to another look. Polls make up for lost
+// notifications.
 package streams
 
 import (
@@ -45,7 +45,7 @@ type Source[R comparable, A any] struct {
 	// Copy returns an answer for another reader with the same request.
 	Copy func(A) A
 
-	// Permanent reports whether reads will go on to fail like this.
+	// Permanent reports whether an error of a read will repeat.
 	Permanent func(error) bool
 
 	// Send sends a notification.
@@ -55,7 +55,7 @@ type Source[R comparable, A any] struct {
 // Answer is the answer to a request.
 type Answer[R comparable, A any] struct {
 	Value A
-	Err   error // of this stream alone
+	Err   error // of a single stream
 
 	Wait bool // there is no answer yet: wait for one to Next
 	Next R
@@ -69,30 +69,30 @@ type Hub[R comparable, A any] struct {
 	listener *notify.Listener
 	log      *slog.Logger
 	failing  warn.Repeated
-	woken    chan struct{} // buffered for one; signals that a reader is pending, or that the last one has left
+	rechecks chan struct{} // buffered for one; signals that a reader is pending, or that the last one has left
 
 	mu        sync.Mutex
 	readers   int
 	running   bool
-	succeeded int         // reads
-	most      int         // streams in the next read: fewer after a failure, so that one stream fails alone
-	ear       *notify.Ear // since a reader first waited
+	succeeded int           // reads
+	most      int           // streams in the next read: fewer after a failure, until one stream fails alone
+	watch     *notify.Watch // since a reader first waited
 	channels  map[string]*channel[R, A]
 	pending   []*Reader[R, A]            // to read for, in order
-	parked    map[*Reader[R, A]]struct{} // waiting until they are woken
+	parked    map[*Reader[R, A]]struct{} // waiting for a notification
 }
 
-// channel is a notification channel with the readers that it wakes.
+// channel is a notification channel with its readers.
 type channel[R comparable, A any] struct {
 	name    string
 	readers map[*Reader[R, A]]struct{}
 	leave   func() // nil until the hub is registered
 }
 
-// NewHub returns a hub that is woken by listener.
+// NewHub returns a hub with notifications from listener.
 func NewHub[R comparable, A any](source Source[R, A], listener *notify.Listener, log *slog.Logger) *Hub[R, A] {
 	return &Hub[R, A]{
-		source: source, listener: listener, log: log, woken: make(chan struct{}, 1), most: maxReads,
+		source: source, listener: listener, log: log, rechecks: make(chan struct{}, 1), most: maxReads,
 		channels: make(map[string]*channel[R, A]), parked: make(map[*Reader[R, A]]struct{}),
 	}
 }
@@ -132,17 +132,16 @@ func (h *Hub[R, A]) run() {
 	}
 }
 
-// takePending returns readers to read for, with the distinct requests that they have. If no reader is left, the goroutine
-// of run ends.
+// takePending returns the pending readers and their distinct requests. If no reader is left, the goroutine of run ends.
 func (h *Hub[R, A]) takePending() (readers [][]*Reader[R, A], requests []R, ok bool) {
 	h.mu.Lock()
 	if h.readers == 0 {
 		h.running = false
-		ear := h.ear
-		h.ear, h.pending = nil, nil
+		watch := h.watch
+		h.watch, h.pending = nil, nil
 		h.mu.Unlock()
-		if ear != nil {
-			ear.Close()
+		if watch != nil {
+			watch.Close()
 		}
 		return nil, nil, false
 	}
@@ -172,7 +171,7 @@ func (h *Hub[R, A]) takePending() (readers [][]*Reader[R, A], requests []R, ok b
 	return readers, requests, true
 }
 
-// read reads for readers, and answers them or parks them.
+// read reads for readers, and answers or parks them.
 func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
@@ -188,7 +187,7 @@ func (h *Hub[R, A]) read(readers [][]*Reader[R, A], requests []R) error {
 	for i, same := range readers {
 		for n, r := range same {
 			switch {
-			case r.state != reading: // it has left
+			case r.state != reading: // the reader has left
 			case err != nil && (!r.seen || h.source.Permanent(err) || len(requests) == 1 && r.failsAlone(h.succeeded)):
 				r.answer(Answer[R, A]{Err: err})
 			case err != nil:
@@ -227,8 +226,9 @@ func (h *Hub[R, A]) copies(readers [][]*Reader[R, A], answers []Answer[R, A]) []
 	return all
 }
 
-// settle parks a reader for which there was no answer, unless it was woken meanwhile. If its channel is not registered for
-// it yet, settle enters it there, and the reader looks again after that: it returns the channel if the hub has to join it.
+// settle parks a reader without an answer, unless a notification came meanwhile. If the reader is not yet registered
+// with its channel, settle registers the reader, which then looks again. It returns the channel if the hub has to join
+// it.
 func (h *Hub[R, A]) settle(r *Reader[R, A]) (toJoin *channel[R, A]) {
 	switch {
 	case r.joined != nil && !r.again:
@@ -255,7 +255,7 @@ func (h *Hub[R, A]) settle(r *Reader[R, A]) (toJoin *channel[R, A]) {
 // join registers for channels. Their readers look again then.
 func (h *Hub[R, A]) join(channels []*channel[R, A]) {
 	for _, c := range channels {
-		leave := h.listener.Join(c.name, func(string) { h.wake(c) })
+		leave := h.listener.Join(c.name, func(string) { h.notified(c) })
 		h.mu.Lock()
 		c.leave = leave
 		for r := range c.readers {
@@ -271,8 +271,8 @@ func (h *Hub[R, A]) join(channels []*channel[R, A]) {
 	}
 }
 
-// wake makes the readers of a channel look.
-func (h *Hub[R, A]) wake(c *channel[R, A]) {
+// notified makes the readers of a channel look.
+func (h *Hub[R, A]) notified(c *channel[R, A]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range c.readers {
@@ -287,25 +287,25 @@ func (h *Hub[R, A]) queue(r *Reader[R, A]) {
 	delete(h.parked, r)
 	r.state = pending
 	h.pending = append(h.pending, r)
-	h.rouse()
+	h.recheck()
 }
 
 func (h *Hub[R, A]) park(r *Reader[R, A]) {
 	r.state = parked
 	h.parked[r] = struct{}{}
-	if h.ear == nil {
-		h.ear = h.listener.Attend(h.log, h.source.Send, h.rouse)
+	if h.watch == nil {
+		h.watch = h.listener.Watch(h.log, h.source.Send, h.recheck)
 	}
 }
 
-func (h *Hub[R, A]) rouse() {
+func (h *Hub[R, A]) recheck() {
 	select {
-	case h.woken <- struct{}{}:
+	case h.rechecks <- struct{}{}:
 	default:
 	}
 }
 
-// poll finds the readers that have missed a notification, or for which there is none.
+// poll finds the readers with a missed notification, or without notifications.
 func (h *Hub[R, A]) poll(readers []*Reader[R, A]) error {
 	h.mu.Lock()
 	readers = slices.DeleteFunc(slices.Clone(readers), func(r *Reader[R, A]) bool { return r.state != parked })
@@ -324,7 +324,7 @@ func (h *Hub[R, A]) poll(readers []*Reader[R, A]) error {
 	defer h.mu.Unlock()
 	for i, r := range readers {
 		if r.state == parked && (err != nil || changed[i]) {
-			h.queue(r) // its read returns a permanent error
+			h.queue(r) // the read returns a permanent error
 		}
 	}
 	return err
@@ -343,7 +343,7 @@ func (h *Hub[R, A]) waiting() []*Reader[R, A] {
 func (h *Hub[R, A]) interval() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ear.Deaf() {
+	if h.watch.Silent() {
 		return deafInterval
 	}
 	return pollInterval
@@ -355,7 +355,7 @@ func (h *Hub[R, A]) sleep(d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-h.woken:
+	case <-h.rechecks:
 	}
 }
 

@@ -209,8 +209,8 @@ func TestReadersAreWokenAndPolledFor(t *testing.T) {
 func (d *database) wantEmpty(t *testing.T) {
 	t.Helper()
 	h := d.hub
-	if h.running || h.ear != nil || len(h.channels) > 0 || len(h.parked) > 0 {
-		t.Errorf("left behind: running %v, ear %v, %d channels, %d parked", h.running, h.ear, len(h.channels), len(h.parked))
+	if h.running || h.watch != nil || len(h.channels) > 0 || len(h.parked) > 0 {
+		t.Errorf("left behind: running %v, ear %v, %d channels, %d parked", h.running, h.watch, len(h.channels), len(h.parked))
 	}
 }
 

@@ -6,11 +6,11 @@ import "context"
 type readerState int
 
 const (
-	idle    readerState = iota // its program works, or it has left
+	idle    readerState = iota // its program works, or has left
 	pending                    // to be read for
 	reading                    // being read for
 	joining                    // until the hub has joined its channel; then pending
-	parked                     // until it is woken
+	parked                     // until a notification
 )
 
 // Reader is a running reader of one stream, or of several one after another. One goroutine uses it.
@@ -22,16 +22,16 @@ type Reader[R comparable, A any] struct {
 	// Under the hub's lock.
 	state   readerState
 	request R
-	joined  *channel[R, A] // that wakes it
-	seen    bool           // a read for it has succeeded
-	again   bool           // it was woken since its last read began
-	atEnd   bool           // its last answer had nothing behind it
+	joined  *channel[R, A] // the channel, once joined
+	seen    bool           // a read has succeeded
+	again   bool           // a notification came since the last read began
+	atEnd   bool           // its last answer reached the end
 
-	failures  int // of reads for it alone, while others
-	succeeded int // reads of the hub at the first of these
+	failures  int // of reads alone, while others succeeded
+	succeeded int // reads of the hub at the first failure
 }
 
-// Reader returns a reader that a channel wakes. Callers must pair it with [Reader.Leave].
+// Reader returns a reader for a channel. Callers must pair it with [Reader.Leave].
 func (h *Hub[R, A]) Reader(channel string) *Reader[R, A] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +45,7 @@ func (h *Hub[R, A]) Reader(channel string) *Reader[R, A] {
 
 // Await returns the answer to a request once there is one. After an error of ctx the reader can only leave.
 //
-// Errors: ctx's; that of the answer; that of the first read of the reader, and later permanent ones.
+// Errors: ctx's; the answer's; an error of the reader's first read, and later permanent ones.
 func (r *Reader[R, A]) Await(ctx context.Context, request R) (value A, err error) {
 	if err := ctx.Err(); err != nil {
 		return value, err
@@ -67,8 +67,8 @@ func (r *Reader[R, A]) Await(ctx context.Context, request R) (value A, err error
 	}
 }
 
-// failsAlone notes that a read for the reader alone has failed. It reports whether that has happened several times, while
-// reads for others have succeeded: then it isn't an outage.
+// failsAlone records a failed read for the reader alone. It reports whether several have failed while reads for others
+// succeeded, so this is no outage.
 func (r *Reader[R, A]) failsAlone(succeeded int) bool {
 	if r.failures == 0 {
 		r.succeeded = succeeded
@@ -83,7 +83,7 @@ func (r *Reader[R, A]) answer(a Answer[R, A]) {
 	r.answers <- a
 }
 
-// Follow goes on with another stream, which another channel wakes for.
+// Follow continues with another stream on another channel.
 func (r *Reader[R, A]) Follow(channel string) {
 	h := r.hub
 	h.mu.Lock()
@@ -102,7 +102,7 @@ func (r *Reader[R, A]) Leave() {
 	delete(h.parked, r)
 	h.readers--
 	if h.readers == 0 {
-		h.rouse()
+		h.recheck()
 	}
 	h.mu.Unlock()
 	leave()

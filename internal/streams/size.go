@@ -6,10 +6,10 @@ const (
 	mostSize  = 128
 
 	smallPage = 64 << 10  // bytes; behind a full page of at most so many the next one may have twice as many frames
-	largePage = 256 << 10 // behind a larger one it has half as many
+	largePage = 256 << 10 // the page after a larger one has half as many
 )
 
-// NextSize returns the size of the page behind one that was requested with a size, and had so many frames and bytes.
+// NextSize returns the size of the page after one with the given requested size, frames and bytes.
 func NextSize(size, frames, bytes int) int {
 	switch {
 	case bytes > largePage:

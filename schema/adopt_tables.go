@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// check looks for problems before anything changes. It also creates FlowFabric's ledger if there is none, so that a
-// FlowFabric server never recreates the tables that were set aside.
+// check looks for problems before anything changes. Without a FlowFabric ledger it creates one, so a FlowFabric server
+// never recreates the renamed tables.
 func (c *conversion) check(ctx context.Context) error {
 	var missing []string
 	err := c.conn.QueryRow(ctx, `
@@ -50,7 +50,7 @@ func (c *conversion) check(ctx context.Context) error {
 	return classifyNil("begin the adoption", c.once(ctx, stepCheck, statements...))
 }
 
-// samplePartitions compares the partitions of some rows with those that the configuration gives.
+// samplePartitions compares the partitions of some rows with the configuration.
 func (c *conversion) samplePartitions(ctx context.Context) error {
 	for _, of := range []struct {
 		what, table, column string
@@ -70,7 +70,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		var key int16
 		var text string
 		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
-			if x, err := id.ParseFlowID(text); err == nil { // the kind of id does not matter: its bytes are hashed
+			if x, err := id.ParseFlowID(text); err == nil { // any kind of id does: its bytes are hashed
 				keys, hashes, texts = append(keys, key), append(hashes, hash.CRC16(x[:])), append(texts, text)
 			}
 			return nil
@@ -103,7 +103,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 	return nil
 }
 
-// referenceLedgerSQL returns the statements of the baseline that create FlowFabric's ledger.
+// referenceLedgerSQL returns the statements of the baseline for FlowFabric's ledger.
 func referenceLedgerSQL() (string, error) {
 	script, err := readScript(Migration{Name: baselineLedger})
 	if err != nil {
@@ -116,9 +116,9 @@ func referenceLedgerSQL() (string, error) {
 	return script.up.sql[i:], nil
 }
 
-// setAside renames FlowFabric's tables with their indexes and sequences. Partitions keep their names; only the parents are
-// locked. See docs/internals/decisions.md#sharing-dropped.
-func (c *conversion) setAside(ctx context.Context) error {
+// renameTables renames FlowFabric's tables with their indexes and sequences. Partitions keep their names; only the
+// parents are locked. See docs/internals/decisions.md#sharing-dropped.
+func (c *conversion) renameTables(ctx context.Context) error {
 	rows, err := c.conn.Query(ctx, `
 		WITH class AS (
 			SELECT oid, relname
@@ -147,13 +147,13 @@ func (c *conversion) setAside(ctx context.Context) error {
 	var statements []string
 	var kind, name string
 	if _, err := pgx.ForEachRow(rows, []any{&kind, &name}, func() error {
-		statements = append(statements, "ALTER "+kind+" "+c.name(name)+" RENAME TO "+pgx.Identifier{asidePrefix + name}.Sanitize())
+		statements = append(statements, "ALTER "+kind+" "+c.name(name)+" RENAME TO "+pgx.Identifier{oldPrefix + name}.Sanitize())
 		return nil
 	}); err != nil {
 		return classify("read the tables", err)
 	}
 	c.log.InfoContext(ctx, "setting aside", "tables", len(referenceTables), "schema", c.schema)
-	return classifyNil("set the tables aside", c.once(ctx, stepAside, statements...))
+	return classifyNil("set the tables aside", c.once(ctx, stepRename, statements...))
 }
 
 // makeTables applies the migrations. FlowFabric's objects that stay in place are renamed meanwhile.
@@ -195,8 +195,8 @@ func (c *conversion) makeTables(ctx context.Context) ([]string, error) {
 	return applied, nil
 }
 
-// standing returns statements for the objects that both FlowFabric and a migration create: its ledger and its five trigger
-// functions. away renames FlowFabric's; back puts them in place of the migration's.
+// standing returns statements for the objects created by both FlowFabric and a migration: its ledger and its five
+// trigger functions. away renames FlowFabric's; back puts them in place of the migration's.
 func (c *conversion) standing(ctx context.Context, sql string) (away, back string, err error) {
 	const kept = "ffx_kept_"
 	if strings.Contains(sql, "CREATE TABLE IF NOT EXISTS "+referenceLedgerTable) {
