@@ -54,11 +54,11 @@ type apiResult struct {
 	*api.Result
 	err     error
 	of, was *project.SQLC // head's package and base's
-	dir     string        // has the packages that were generated, below base and head
+	dir     string        // has the generated packages, below base and head
 }
 
-// takeMade takes the statements of the generated packages. The review judged those that it read itself, and sqlc's may
-// be others.
+// takeMade takes the statements of the generated packages. The review examined the statements of its own reading, and
+// sqlc's may be others.
 func (r *review) takeMade(result apiResult) error {
 	of := "base"
 	if result.Result != nil && result.Same {
@@ -109,7 +109,7 @@ func (r *review) takeAPI(result apiResult) {
 	}
 }
 
-// removedPackages reports the packages that only base generates.
+// removedPackages reports the packages generated only by base.
 func (r *review) removedPackages() {
 	for _, p := range r.base.Packages {
 		if p.Out == "" || r.head.Counterpart(p) != nil {

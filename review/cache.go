@@ -33,14 +33,14 @@ func (r *review) makeBase(ctx context.Context) (*database.Database, error) {
 	return d, err
 }
 
-// applied are the parts of a migration that a database depends on.
+// applied are the parts of a migration with an effect on a database.
 type applied struct {
 	File, Version, Key, Text string
 	Repeatable, Transaction  bool
 	Batches                  []string
 }
 
-// baseKey is the key of the database of base without rows. Statements that are not run are no longer in it: see distrust.
+// baseKey is the key of the database of base without rows. It leaves out statements that are not run: see distrust.
 func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 	migrations := make([]applied, 0, len(r.base.Migrations))
 	for _, m := range r.base.Migrations {
@@ -57,8 +57,8 @@ func (r *review) baseKey(ctx context.Context) (database.Key, error) {
 	return r.server.NewKey(ctx, "base", built, r.base.Tool, r.base.MigrationsTable, r.reading.Roles, migrations)
 }
 
-// build identifies this build of the command: the version of a released one, otherwise the hash of the program.
-// Builds without the version control's data, or with changes that it does not have, share a version.
+// build identifies this build of the command: the version of a released one, otherwise the hash of the program. Builds
+// without the version control's data, or with uncommitted changes, share a version.
 var build = sync.OnceValues(func() (string, error) {
 	version := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -87,9 +87,9 @@ func buildOf(version, program string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// seededKey is the key of the database of base with rows. The rows must be a matter of base alone: the change leaves the
-// seed file as it is, and adds no constraint that they should keep. Otherwise the database is not kept. spec is named too:
-// a session in which a change's SQL could set things has narrowed it to base's tables.
+// seededKey is the key of the database of base with rows. The rows must depend on base alone: the change leaves the
+// seed file as it is, and adds no constraint for the rows to keep. Otherwise the database is not kept. spec is part of
+// the key: a session in which a change's SQL could set things has narrowed spec to base's tables.
 func (r *review) seededKey(ctx context.Context, dbs databases, spec *seed.Spec, opts seed.Options) (key database.Key, of bool, err error) {
 	if !r.server.Caches() {
 		return key, false, nil
@@ -121,7 +121,7 @@ func (r *review) seededKey(ctx context.Context, dbs databases, spec *seed.Spec, 
 	return key, err == nil, err
 }
 
-// seedOfBase returns the texts of the seed files, and whether base has them too, or they are no part of the project.
+// seedOfBase returns the texts of the seed files, and whether base has them too, or they are outside the project.
 func (r *review) seedOfBase() (texts []string, of bool) {
 	for _, name := range r.seedFiles {
 		text, err := os.ReadFile(name)

@@ -14,9 +14,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// databases are the databases of a review. Each part that changes one works on a copy, except the last part.
+// databases are the databases of a review. Each part with changes works on a copy, except the last part.
 type databases struct {
-	base, migrated *database.Database // from base's migrations, and that with head's applied; base gets rows later
+	base, migrated *database.Database // from base's migrations, and the same with head's applied; base gets rows later
 	before         *catalog.Catalog   // base's
 }
 
@@ -130,7 +130,7 @@ func (r *review) make(ctx context.Context, label string, side *project.Side) (*d
 	return d, r.migrate(ctx, d, side)
 }
 
-// refused turns a migration that fails into a finding.
+// refused turns a failed migration into a finding.
 func (r *review) refused(ctx context.Context, err error) error {
 	refusal, ok := errors.AsType[*database.MigrationError](err)
 	if !ok || ctx.Err() != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/trust"
 )
 
-// checkExpressions refuses a seed file with a text that is not a single, harmless expression.
+// checkExpressions refuses a seed file with a text other than a single, harmless expression.
 func checkExpressions(spec *seed.Spec) error {
 	for _, name := range slices.Sorted(maps.Keys(spec.Tables)) {
 		table := spec.Tables[name]

@@ -14,8 +14,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// broke turns the failure of a part into a finding, so that the other parts are still reported. It returns the error
-// if nothing more can run: ctx ended, or the server does not answer.
+// broke turns the failure of a part into a finding, so the other parts are still reported. It returns the error if
+// nothing more can run: ctx ended, or the server does not answer.
 func (r *review) broke(ctx context.Context, part string, err error) error {
 	if err == nil {
 		return nil
@@ -35,7 +35,7 @@ func (r *review) incomplete(place report.Place, title, detail string) {
 	})
 }
 
-// incompleteFirst orders parts that failed before everything else.
+// incompleteFirst orders failed parts before everything else.
 func incompleteFirst(a, b report.Finding) int {
 	switch first := rule.ReviewIncomplete.Name; {
 	case a.Rule == first && b.Rule != first:
@@ -46,7 +46,7 @@ func incompleteFirst(a, b report.Finding) int {
 	return 0
 }
 
-// baseRefused reports a base whose migrations fail. headErr is the failure of head's migrations on an empty database;
+// baseRefused reports a base with failing migrations. headErr is the failure of head's migrations on an empty database;
 // nil if they were not applied, because they begin with base's.
 func (r *review) baseRefused(ctx context.Context, err, headErr error) error {
 	refusal, ok := errors.AsType[*database.MigrationError](err)
@@ -62,8 +62,8 @@ func (r *review) baseRefused(ctx context.Context, err, headErr error) error {
 	return nil
 }
 
-// noted turns findings that the base has too, about files that the change leaves as they are, into notes. Another file
-// can be the reason for a new one: a gap in the numbers is found at the file after it.
+// noted turns findings of base, about files unchanged by the change, into notes. Another file can be the reason for a
+// new finding: a gap in the numbers is found at the file after the gap.
 func (r *review) noted(findings []report.Finding) []report.Finding {
 	var all []report.Finding
 	for _, f := range findings {

@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// notRead returns the parts of the project that were not read and bear on the change, each with the reason.
+// notRead returns the unread parts of the project related to the change, each with the reason.
 func (r *review) notRead() []string {
 	var parts []string
 	for _, side := range []*project.Side{r.head, r.base} {
@@ -46,8 +46,8 @@ func (r *review) notRead() []string {
 	return slices.Compact(parts)
 }
 
-// passOver names the folders with migrations that the change touches, if --migrations-dir names another one. The
-// caller decided that, so the review counts as whole.
+// passOver names the folders with changed migrations, if --migrations-dir names another one. The caller chose the
+// folder, so the review counts as whole.
 func (r *review) passOver() {
 	for _, dir := range slices.Concat(r.base.PassedOver, r.head.PassedOver) {
 		if r.changed(dir) {
@@ -88,10 +88,10 @@ func (r *review) changedSQL() []string {
 	return files
 }
 
-// content is the part of a file that a comparison needs.
+// content is a file, for a comparison.
 type content struct {
 	sum    [sha256.Size]byte
-	failed bool // it could not be read, so it counts as changed
+	failed bool // unreadable, so it counts as changed
 }
 
 func differing(before, after map[string]content) []string {
@@ -110,7 +110,7 @@ func differing(before, after map[string]content) []string {
 	return files
 }
 
-// contents sums a file, or the files in a folder, with a suffix. It has no entry for a file that is missing.
+// contents sums a file, or the files in a folder, with a suffix. A missing file has no entry.
 func contents(dir, name, suffix string) map[string]content {
 	files := map[string]content{}
 	root, err := os.OpenRoot(dir)
@@ -119,7 +119,7 @@ func contents(dir, name, suffix string) map[string]content {
 	}
 	defer root.Close()
 	tree := root.FS()
-	// The function returns no error of a file, so that the walk reaches the others.
+	// The function returns no error of a file, so the walk reaches the others.
 	_ = fs.WalkDir(tree, name, func(file string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

@@ -16,8 +16,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/trust"
 )
 
-// revisions are the commits that a review compares: base is the one at which head left the revision of that name, and
-// target, if it is another one, that revision as it is now.
+// revisions are the commits for a review to compare: base is where head left the revision of this name, and target, if
+// different, is this revision now.
 type revisions struct{ base, target string }
 
 // findRevisions finds the commits, and refuses a wrong configuration before anything starts.

@@ -26,7 +26,7 @@ func (r *review) addProduction(filled *seed.Result) {
 	}
 }
 
-// concerned returns the relations that a finding is about, each once.
+// concerned returns the relations of a finding, each once.
 func concerned(f report.Finding) []string {
 	names := []string{f.Object}
 	if m := f.Measured; m != nil {

@@ -2,8 +2,8 @@
 // databases before and after the change, runs the migrations on rows, and reports the effects on the database, on the
 // queries and on the generated Go package.
 //
-// It needs git, and a PostgreSQL server on which it may create databases; see internal/pgserver for the choice of the
-// server.
+// A review needs git, and a PostgreSQL server on which it may create databases; see internal/pgserver for the choice of
+// the server.
 package review
 
 import (
@@ -33,7 +33,7 @@ type Config struct {
 	// Base is the revision that the change will be merged into, Head the last revision of the change. Head is
 	// compared with the commit at which it left Base, as in a pull request. An empty Head is the working folder.
 	Base, Head string
-	// BaseDir is a folder that takes the place of Base; then git is not used.
+	// BaseDir is a folder in place of Base; then git is not used.
 	BaseDir string
 	// Seed is the file that describes the rows, relative to Dir, taken from Head's revision; or statistics of production,
 	// which may have an absolute path. Empty: seed.yaml beside the folder of the migrations or in Dir. Without a file,
@@ -49,32 +49,31 @@ type Config struct {
 	// Tool names the migration tool: dbmate, goose, golang-migrate, tern, flyway, atlas, or sql for a folder of SQL
 	// files. Empty: the names and the contents of the files decide.
 	Tool string
-	// MigrateCommand is a shell command that migrates the database of DATABASE_URL. It runs in the project's folder of
+	// MigrateCommand is a shell command to migrate the database of DATABASE_URL. It runs in the project's folder of
 	// each side, instead of a known tool. Empty: the review applies the files itself.
 	MigrateCommand string
 	// SQLCConfigs are sqlc's configurations, relative to Dir. Empty: each sqlc.yaml, sqlc.yml and sqlc.json of the project.
 	SQLCConfigs []string
-	// TrustSQL runs the project's SQL as the role of DATABASE_URL if that role may not create one without rights. It is
-	// for changes that you trust only. Otherwise such a role is an error.
+	// TrustSQL runs the project's SQL as the role of DATABASE_URL if this role may not create one without rights. Use
+	// TrustSQL only for trusted changes. Without it such a role is an error.
 	TrustSQL bool
 	// Today decides which silencing comments have expired. Zero: today.
 	Today time.Time
 	// NoCache makes every database from the migrations. Otherwise databases of base stay on the server for later reviews,
 	// see docs/schema-review.md.
 	NoCache bool
-	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil:
-	// the server is the one that DATABASE_URL names, or an embedded one.
+	// Container finds or runs a PostgreSQL server in a container of the image and returns its superuser's URL. Nil: the
+	// server named by DATABASE_URL, or an embedded one.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
-	// Log receives a line before each step that takes seconds. Nil: nowhere.
+	// Log receives a line before each slow step. Nil: nowhere.
 	Log io.Writer
 }
 
-// Run reviews a change. It makes databases on the server and drops them before it returns.
+// Run reviews a change. It makes databases on the server and drops them before returning.
 //
-// The report's Skipped lists parts that could not run, with the reasons. A part that fails is a finding of the rule
-// review-incomplete, and the others run nevertheless. Errors: the review as a whole is impossible,
-// for example because a revision does not exist, or there is no server. They hold no
-// password.
+// The report's Skipped lists parts that could not run, with the reasons. A failed part is a finding of the rule
+// review-incomplete, and the others run nevertheless. Errors: the review as a whole is impossible, for example because
+// a revision does not exist, or there is no server. Errors hold no password.
 func Run(ctx context.Context, config Config) (_ *report.Report, err error) {
 	if config.Base == "" && config.BaseDir == "" {
 		return nil, errors.New("no base is named")
@@ -124,17 +123,17 @@ type review struct {
 	Config
 	revisions  revisions
 	base, head *project.Side
-	target     *project.Side                      // Base as it is now, if head left it earlier; else nil
-	written    struct{ base, head *project.Side } // with the statements that are not run
+	target     *project.Side                      // Base now, if head left it earlier; else nil
+	written    struct{ base, head *project.Side } // with the statements not to be run
 	added      []project.Migration
 	spec       *seed.Spec
-	seedFiles  []string // that spec was read from
+	seedFiles  []string // source of spec
 	reading    *trust.Reading
 	server     *database.Server
 	report     *report.Report
 }
 
-// check runs the parts, each after those that it needs.
+// check runs the parts, each after the parts it depends on.
 func (r *review) check(ctx context.Context) error {
 	if err := r.distrust(ctx); err != nil {
 		return err
@@ -155,7 +154,7 @@ func (r *review) skip(part, format string, arguments ...any) {
 
 func (r *review) say(format string, arguments ...any) { fmt.Fprintf(r.Log, format+"\n", arguments...) }
 
-// finish silences the findings that comments accept, and sorts everything.
+// finish silences the findings accepted by comments, and sorts everything.
 func (r *review) finish() *report.Report {
 	findings := rules.Silence(r.report.Findings, r.written.base, r.written.head, r.Today)
 	slices.SortStableFunc(findings, func(a, b report.Finding) int {

@@ -17,8 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/seed"
 )
 
-// fill fills the base database with rows. The rows meet the constraints of the change if they can, so that the change
-// succeeds. Rows that only depend on base are kept for later reviews.
+// fill fills the base database with rows. If possible, the rows meet the constraints of the change, so the change
+// succeeds. Rows dependent only on base are kept for later reviews.
 func (r *review) fill(ctx context.Context, dbs *databases) (*seed.Result, error) {
 	opts := r.seedOptions(r.base)
 	spec := within(r.spec, dbs.before)
@@ -58,7 +58,7 @@ func (r *review) fillBase(ctx context.Context, d, later *database.Database, spec
 	return seed.Fill(ctx, conn, spec, opts)
 }
 
-// fillOne fills the tables that are empty, and analyses all.
+// fillOne fills the empty tables, and analyses all.
 func (r *review) fillOne(ctx context.Context, d *database.Database, spec *seed.Spec, opts seed.Options) error {
 	conn, err := d.Connect(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *review) fillOne(ctx context.Context, d *database.Database, spec *seed.S
 	return nil
 }
 
-// notSeeded reports the tables that stayed empty, and the names of the seed file that do not exist.
+// notSeeded reports the empty tables, and the names of the seed file without a table.
 func (r *review) notSeeded(filled *seed.Result) {
 	r.report.NotSeeded = append(r.report.NotSeeded, filled.Empty()...)
 	slices.Sort(r.report.NotSeeded)
@@ -100,7 +100,7 @@ func (r *review) readSeed() (*seed.Spec, error) {
 	if filepath.IsAbs(r.Seed) {
 		name = r.Seed
 	} else if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		name = filepath.Join(r.Dir, r.Seed) // a file that no revision has, such as an export from production
+		name = filepath.Join(r.Dir, r.Seed) // a file outside the revisions, such as an export from production
 	}
 	spec, err := seed.ReadFile(name)
 	r.seedFiles = append(r.seedFiles, name)
@@ -130,8 +130,8 @@ func (r *review) readDefaultSeed() (*seed.Spec, error) {
 	return new(seed.Spec), nil
 }
 
-// within returns the part of the seed file about tables and columns that a schema has: it is head's, and also
-// describes new ones.
+// within returns the part of the seed file about tables and columns of a schema: the file is head's, and also describes
+// new ones.
 func within(spec *seed.Spec, schema *catalog.Catalog) *seed.Spec {
 	narrow := *spec
 	narrow.Tables = maps.Clone(spec.Tables)
@@ -158,8 +158,8 @@ func within(spec *seed.Spec, schema *catalog.Catalog) *seed.Spec {
 	return &narrow
 }
 
-// small returns a function that reports tables that stay small in every deployment of the project: the seed file
-// gives them a number of rows that does not count as large.
+// small returns a function to report tables that stay small in every deployment of the project: the seed file gives
+// them fewer rows than count as large.
 func (r *review) small(filled *seed.Result) func(table string) bool {
 	large := seed.LargeFrom(r.spec, seed.Options{Rows: r.Rows})
 	return func(table string) bool {

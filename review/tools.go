@@ -47,10 +47,10 @@ func (r *review) sameTool() error {
 	return nil
 }
 
-// byCommand reports whether a command of the caller's migrates the databases, so that single migrations are not known.
+// byCommand reports whether a command of the caller's migrates the databases, so single migrations are unknown.
 func (r *review) byCommand() bool { return r.MigrateCommand != "" }
 
-// migrate applies the migrations of a side that the database does not have.
+// migrate applies the migrations of a side missing in the database.
 func (r *review) migrate(ctx context.Context, d *database.Database, side *project.Side) error {
 	if r.byCommand() {
 		return d.RunCommand(ctx, side.Dir, r.MigrateCommand)
@@ -66,8 +66,8 @@ func (r *review) migrateAdded(ctx context.Context, d *database.Database) error {
 	return d.Migrate(ctx, r.added, r.head.MigrationsTable)
 }
 
-// fails is the finding for a command that an empty database takes and one with rows refuses. For files, the rounds
-// report that.
+// fails is the finding for a command that succeeds on an empty database and fails on one with rows. For files, the
+// rounds report this.
 func fails(refusal *database.MigrationError) report.Finding {
 	return report.Finding{
 		Rule: rule.MigrationFailsOnRows.Name, Severity: report.Blocking, Title: "A database with rows refuses the migrations", Detail: refusal.Said(),

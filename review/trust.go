@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// distrust takes the statements out of both sides that a review does not run, and reports them. The sides as they are
-// written stay in written.
+// distrust takes the statements not to be run out of both sides, and reports them. The sides as written stay in
+// written.
 func (r *review) distrust(ctx context.Context) error {
 	r.written.base, r.written.head = r.base, r.head
 	reading := r.reading

@@ -1,5 +1,4 @@
-// Package report has the result of a review: findings, the verdict that follows from them, and the forms for people
-// and programs.
+// Package report has the result of a review: findings, the resulting verdict, and the forms for people and programs.
 //
 // The output depends only on the [Report]: the same change gives the same bytes, except for measurements, which are
 // apart in [Measured].
@@ -13,7 +12,7 @@ import (
 // Severity says how serious a finding is.
 type Severity int
 
-// From the harmless one to the one that must not be merged.
+// From harmless to not to be merged.
 const (
 	// Note describes the change; there is nothing to do.
 	Note Severity = iota
@@ -40,7 +39,7 @@ func (p Place) Compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line))
 }
 
-// Finding is one fact that a reviewer should know.
+// Finding is one fact for a reviewer.
 type Finding struct {
 	// Rule names the check, in words joined by hyphens: "lock-blocks-writers". It is part of the output's format.
 	Rule     string   `json:"rule"`
@@ -54,22 +53,22 @@ type Finding struct {
 	Do     string `json:"do,omitempty"`
 	// Measured is the effect of a statement of a migration, if one was run.
 	Measured *Measured `json:"measured,omitempty"`
-	// Silenced is the reason in a comment that accepts the finding and has not expired. Empty: there is none.
+	// Silenced is the reason in an unexpired comment accepting the finding. Empty: there is none.
 	Silenced string `json:"silenced,omitempty"`
 }
 
 // Measured is the observed effect of one statement on the seeded database.
 type Measured struct {
-	// Locks are the strongest modes held on each object that existed before the change, as pg_locks names them.
+	// Locks are the strongest modes held on each older object, as in pg_locks.
 	Locks []Lock `json:"locks,omitempty"`
-	// Rewrites are the tables whose files were replaced, Scans those that were read in full.
+	// Rewrites are the tables with replaced files, Scans the tables read in full.
 	Rewrites []string `json:"rewrites,omitempty"`
 	Scans    []string `json:"scans,omitempty"`
 	WALBytes int64    `json:"wal_bytes"`
 	// Duration and Rows, the seeded size of the largest table concerned, differ from run to run and machine to machine.
 	Duration time.Duration `json:"duration_ns"`
 	Rows     int64         `json:"rows"`
-	// Waiting are the queries that cannot run while the locks are held.
+	// Waiting are the queries blocked by the locks.
 	Waiting []Waiting `json:"waiting,omitempty"`
 }
 
@@ -79,7 +78,7 @@ type Lock struct {
 	Mode     string `json:"mode"` // "AccessExclusiveLock"
 }
 
-// Waiting is a query that would wait, with the operations that its header names.
+// Waiting is a query that would wait, with the operations in its header.
 type Waiting struct {
 	Query      string   `json:"query"`
 	Operations []string `json:"operations,omitempty"`
@@ -88,7 +87,7 @@ type Waiting struct {
 // Order is the order in which a change can be deployed while old and new programs run side by side.
 type Order string
 
-// The orders. The first two are safe in that order only.
+// The orders. The first two are safe in this order only.
 const (
 	AnyOrder    Order = "any order"
 	SchemaFirst Order = "schema first"
@@ -98,31 +97,31 @@ const (
 
 // Report is the result of a review.
 type Report struct {
-	// Base and Head are the revisions compared, as the caller named them.
+	// Base and Head are the revisions compared, under the caller's names.
 	Base string `json:"base"`
 	Head string `json:"head"`
 	// Dir is the path of the project's folder in its git repository. Empty: the repository is the project. All other
-	// paths are relative to that folder, except those in SARIF.
+	// paths are relative to the folder, except in SARIF.
 	Dir string `json:"dir,omitempty"`
 	// Migrations are the files of the new ones, in order.
 	Migrations []string `json:"migrations"`
-	// Elsewhere is a file of the project that the change need not touch. SARIF has findings without a place there if there
-	// is no migration.
+	// Elsewhere is a file of the project, not necessarily changed. Without a migration, SARIF puts findings without a
+	// place there.
 	Elsewhere string `json:"-"`
 	Order     Order  `json:"deploy_order"`
-	// Declared is the compatibility that the migrations declare, if they do.
+	// Declared is the compatibility declared by the migrations, if any.
 	Declared string    `json:"declared_compatibility,omitempty"`
 	Findings []Finding `json:"findings"`
-	// Catalog are the differences between the two schemas, API those between the two generated packages, Plans those
-	// between the queries' plans: each one line, in stable order.
+	// Catalog are the differences between the two schemas, API between the two generated packages, Plans between the
+	// queries' plans: each one line, in stable order.
 	Catalog []Change `json:"catalog"`
 	API     []Change `json:"api"`
 	Plans   []Change `json:"plans"`
-	// Statements are those of the new migrations with their measurements, in order.
+	// Statements are the statements of the new migrations with their measurements, in order.
 	Statements []Statement `json:"statements"`
-	// NotRead are the files and parts of the project that bear on the change and were not read, each with the reason.
+	// NotRead are the unread files and parts of the project related to the change, each with the reason.
 	NotRead []string `json:"not_read"`
-	// NotSeeded are the tables that could not be filled with rows, each with the reason: effects on them are not seen.
+	// NotSeeded are the tables without rows, each with the reason: effects on these tables are not seen.
 	NotSeeded []string `json:"not_seeded,omitempty"`
 	// Skipped says which parts could not run, and why.
 	Skipped []string `json:"skipped,omitempty"`
@@ -139,7 +138,7 @@ type Change struct {
 	Details string `json:"details,omitempty"`
 }
 
-// Statement is a statement of a migration that was run.
+// Statement is an executed statement of a migration.
 type Statement struct {
 	Place    Place    `json:"place"`
 	SQL      string   `json:"sql"`

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/words"
 )
 
-// Marker is the first line of the Markdown form. A program that keeps one comment up to date looks for it.
+// Marker is the first line of the Markdown form. Programs updating one comment look for it.
 const Marker = "<!-- schema-review -->"
 
 // longestMarkdown is the limit of comments on code hosts, with a margin. Folded parts beyond it are left out.
@@ -109,7 +109,7 @@ func (p *page) head(r *Report, failOn Severity, open []Finding) {
 	}
 }
 
-// notRead lists the parts that were not read, above the findings.
+// notRead lists the unread parts, above the findings.
 func (p *page) notRead(all []string) {
 	if len(all) == 0 {
 		return
@@ -124,7 +124,7 @@ func (p *page) notRead(all []string) {
 	}
 }
 
-// longestNotRead is how many parts that were not read are listed.
+// longestNotRead is how many unread parts are listed.
 const longestNotRead = 20
 
 var orderLines = map[Order]string{
@@ -134,7 +134,7 @@ var orderLines = map[Order]string{
 	NoOrder:     "**no order is safe**: programs of before and of after each fail on the other schema.",
 }
 
-// findings writes the findings that need action, the worst first. Of many of one rule, one is written in full.
+// findings writes the findings that need action, the worst first. Of many for one rule, one is written in full.
 func (p *page) findings(open []Finding) {
 	if len(open) == 0 {
 		return

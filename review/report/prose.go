@@ -2,8 +2,7 @@ package report
 
 import "strings"
 
-// Code returns a code span that shows the text on one line. The text may be any name of a project: no part of it leaves
-// the span.
+// Code returns a code span with the text on one line. The text may be any name of a project: no part leaves the span.
 func Code(text string) string {
 	if strings.ContainsAny(text, "\r\n") {
 		text = oneLine(text)
@@ -47,7 +46,7 @@ var harmless = strings.NewReplacer(`\`, `\\`, "<", "&lt;", "@", "@<!-- -->")
 func outsideSpans(line string) string {
 	var b strings.Builder
 	if rest := strings.TrimLeft(line, " \t"); strings.HasPrefix(rest, "```") || strings.HasPrefix(rest, "~~~") {
-		b.WriteString(line[:len(line)-len(rest)] + `\`) // it would begin a block that hides the lines after it
+		b.WriteString(line[:len(line)-len(rest)] + `\`) // else it begins a block that hides the lines after it
 		line = rest
 		b.WriteString(line[:1])
 		line = line[1:]
@@ -72,7 +71,7 @@ func outsideSpans(line string) string {
 	return b.String()
 }
 
-// end returns where a code span ends, after its closing backticks: as many as opened it. Otherwise -1.
+// end returns where a code span ends, after its closing backticks: as many as at its start. Otherwise -1.
 func end(text, fence string) int {
 	for at := 0; ; {
 		next := strings.IndexByte(text[at:], '`')

@@ -17,9 +17,9 @@ import (
 // levels are SARIF's names for the severities.
 var levels = map[Severity]string{Note: "none", Advice: "note", Risk: "warning", Blocking: "error"}
 
-// WriteSARIF writes the findings in SARIF 2.1.0, for programs that show them beside the lines. Findings that a
-// comment accepts are suppressed; the measurements of a statement are among its finding's properties. Parts that were
-// not read are notifications of the run. Paths are relative to the root of the git repository: GitHub shows no others.
+// WriteSARIF writes the findings in SARIF 2.1.0, for programs showing findings beside the lines. Findings accepted by a
+// comment are suppressed; the measurements of a statement are among its finding's properties. Unread parts are
+// notifications of the run. Paths are relative to the root of the git repository: GitHub shows no others.
 func WriteSARIF(w io.Writer, r *Report) error {
 	run := sarif.NewRunWithInformationURI("schema-review", "https://github.com/flowfabric/flowfabric-go/blob/main/docs/schema-review.md")
 	run.WithColumnKind("unicodeCodePoints")
@@ -46,7 +46,7 @@ func WriteSARIF(w io.Writer, r *Report) error {
 	return log.PrettyWrite(w)
 }
 
-// describe gives a rule the texts that GitHub requires of each.
+// describe gives a rule the texts required by GitHub.
 func describe(described *sarif.ReportingDescriptor) {
 	known, _ := rule.ByName(*described.ID)
 	about := cmp.Or(known.About, strings.ReplaceAll(*described.ID, "-", " "))

@@ -11,8 +11,8 @@ import (
 // Verdict is the overall result of a report.
 type Verdict string
 
-// The verdicts. Blocked means that the change must not be merged as it is. Incomplete means that a part of the project
-// was not read, so that the absence of findings says little.
+// The verdicts. Blocked: the change must not be merged as it is. Incomplete: a part of the project was not read, so the
+// absence of findings says little.
 const (
 	Clean      Verdict = "clean"
 	Advisory   Verdict = "advisory"
@@ -20,8 +20,8 @@ const (
 	Incomplete Verdict = "incomplete"
 )
 
-// Exit codes of a command that prints a report. 1 and 2 are left for a command that failed or was called wrongly:
-// neither must look like a review that found little.
+// Exit codes of a command printing a report. 1 and 2 are left for a failed command or a wrong call: neither must look
+// like a review with few findings.
 const (
 	ExitClean      = 0
 	ExitAdvisory   = 8
@@ -49,7 +49,7 @@ func (r *Report) Verdict(failOn Severity) Verdict {
 	return Clean
 }
 
-// ExitCode is the code of a command that reached the verdict.
+// ExitCode is the code of a command with the verdict.
 func (v Verdict) ExitCode() int {
 	switch v {
 	case Clean:
@@ -70,7 +70,7 @@ func ParseSeverity(name string) (Severity, error) {
 	return 0, fmt.Errorf("%q is no severity: one of %s", name, strings.Join(severityNames[:], ", "))
 }
 
-// MarshalText gives its name.
+// MarshalText gives the name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads its name.

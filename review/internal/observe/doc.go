@@ -1,24 +1,24 @@
 // Package observe runs the statements of new migrations on a copy of the base with rows, each in a transaction of its
-// own. It observes locks, rewritten files, tables read in full, bytes of WAL, and the queries that cannot run in the
-// meantime. Findings follow from these effects only, not from the text of a statement.
+// own. It observes locks, rewritten files, tables read in full, bytes of WAL, and queries blocked in the meantime.
+// Findings follow from these effects only, not from the text of a statement.
 //
-// Work is slow if its time grows with the rows of a table that existed before the change and is not known to stay
-// small. Tables that the change creates, and their indexes, are empty until it is deployed, so they do not count.
+// Work is slow if its time grows with the rows of an older table not known to stay small. Tables created by the change,
+// and their indexes, are empty until the deployment, so they do not count.
 //
 // # How it is measured
 //
-// Each statement runs after those before it committed. Another session reads its locks from pg_locks before the
-// commit. A table was rewritten if its file is another one afterwards, except by TRUNCATE. It was read in full if the
+// Each statement runs after the commits of earlier ones. Another session reads its locks from pg_locks before the
+// commit. A table with another file afterwards was rewritten, except by TRUNCATE. A table was read in full if the
 // session's own counters (pg_stat_xact_user_tables) count at least half of its rows. WAL is the server's whole output
-// in that time, including that of other sessions. A migration that creates a table for its transaction only (ON
-// COMMIT DROP) runs in one transaction, and so do cursors. Timeouts that migrations set are noted, not obeyed.
+// in the meantime, including other sessions'. A migration creating a table for its transaction only (ON COMMIT DROP)
+// runs in one transaction, and so do cursors. Timeouts set by migrations are noted, not obeyed.
 //
 // PostgreSQL refuses some statements in a transaction (CREATE INDEX CONCURRENTLY, VACUUM). These run outside, while
-// another session holds SHARE UPDATE EXCLUSIVE on the tables that they name. The lock that they then wait for is
-// reported. Stronger locks that they take briefly at the end, as DETACH PARTITION CONCURRENTLY does, are not seen.
+// another session holds SHARE UPDATE EXCLUSIVE on the tables they name. The report has the lock they then wait for.
+// Stronger locks taken briefly at the end, as by DETACH PARTITION CONCURRENTLY, are not seen.
 //
-// The locks that several statements of a migration leave held add up until its end: dbmate sends a migration as one
-// text. That is one transaction, also under "transaction:false", unless it has BEGIN and COMMIT of its own.
+// The locks held after several statements of a migration add up until its end: dbmate sends a migration as one text. The
+// text is one transaction, also under "transaction:false", unless it has BEGIN and COMMIT of its own.
 //
 // # Waiting queries
 //

@@ -63,7 +63,7 @@ func (c *check) nulls(ctx context.Context) error {
 	return nil
 }
 
-// refusesNull returns the table that refuses the arguments only after the change, "" if none does.
+// refusesNull returns the table that refuses the arguments only after the change, or "".
 func (c *check) refusesNull(ctx context.Context, sql string, sent *outcome) (table string, err error) {
 	here, err := c.before.run(ctx, sql, sent)
 	if err != nil || here.failure != nil && !slices.Contains(unrelated, here.failure.Code) {
@@ -79,7 +79,7 @@ func (c *check) refusesNull(ctx context.Context, sql string, sent *outcome) (tab
 	return there.failure.TableName, nil
 }
 
-// stricter returns the tables with a column that is NOT NULL, or a check, only after the change.
+// stricter returns the tables with a NOT NULL column, or a check, only after the change.
 func (c *check) stricter(ctx context.Context) (map[string]bool, error) {
 	const sql = `
 		SELECT t.relname::text, 'column ' || a.attname FROM pg_attribute AS a JOIN pg_class AS t ON t.oid = a.attrelid

@@ -11,9 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// own finds queries of after that fail on their own schema whatever their arguments are: a column that they do not
-// fill is required, or a function that they call names a missing object. A query that failed so before the change
-// does not count.
+// own finds queries of after that fail on their own schema with any arguments: because a required column is not filled,
+// or because a called function names a missing object. A query with the same failure before the change does not count.
 func (c *check) own() {
 	for _, q := range c.Head.Queries {
 		is := c.after.ran[q.SQL]
@@ -34,11 +33,11 @@ func (c *check) own() {
 	}
 }
 
-// missing are the states of a statement that names a table, a column, a function or a type that is not there. Others of
-// their class may come of an argument, a setting or a right.
+// missing are the states of a statement naming a missing table, column, function or type. Other states of their class
+// may come from an argument, a setting or a right.
 var missing = []string{"42P01", "42703", "42883", "42804"}
 
-// certain reports a failure that comes of no argument.
+// certain reports a failure independent of arguments.
 func (c *check) certain(q project.Query, o *outcome) bool {
 	if o.failure.Code != notNull {
 		return slices.Contains(missing, o.failure.Code)

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Input has the two sides that [Check] compares.
+// Input has the two sides for [Check].
 type Input struct {
 	Base, Head *project.Side
 	// Before is a database with base's schema, filled; After the same migrated to head's. Check undoes its changes in
@@ -24,11 +24,11 @@ type Input struct {
 	Before, After string
 	// Copied: After was copied from Before, so the tables have the same numbers in both.
 	Copied bool
-	// Settings are those of the project's programs' sessions, from the seed file.
+	// Settings are the settings of the project's programs' sessions, from the seed file.
 	Settings map[string]string
 }
 
-// Result is the result of [Check]. Skipped are the queries that could not be judged, a line each.
+// Result is the result of [Check]. Skipped are the undecided queries, a line each.
 type Result struct {
 	Order    report.Order
 	Declared string
@@ -36,7 +36,7 @@ type Result struct {
 	Skipped  []string
 }
 
-// broken is a query that fails on the other side's schema.
+// broken is a query with a failure on the other side's schema.
 type broken struct {
 	query project.Query
 	why   string
@@ -92,10 +92,10 @@ type check struct {
 	Input
 	before, after *trial
 	result        *Result
-	refused       []string // queries that the schema of their own side refuses, with the reason
+	refused       []string // queries refused by the schema of their own side, with the reason
 }
 
-// compare returns those of the queries that run on their own side's database, and break on the other's.
+// compare returns the queries that run on their own side's database, and break on the other's.
 func (c *check) compare(ctx context.Context, queries []project.Query, own, other *trial) ([]broken, error) {
 	var all []broken
 	for _, q := range queries {
@@ -269,8 +269,8 @@ func (c *check) reads(ctx context.Context) error {
 }
 
 // loosened returns the columns, by their place in the database before, that are NOT NULL only before the change. The
-// databases are compared by names: that after the change may have been made apart, with other numbers. In a copy, a
-// column whose name is gone is found by its place.
+// databases are compared by names: the second may have been made apart, with other numbers. In a copy, a renamed column
+// is found by its place.
 func (c *check) loosened(ctx context.Context) (map[column]string, error) {
 	was, err := c.before.columns(ctx)
 	if err != nil {

@@ -109,7 +109,7 @@ func (d *trial) run(ctx context.Context, sql string, of *outcome) (*outcome, err
 	return o, nil
 }
 
-// try runs the prepared statement in a transaction of its own.
+// try runs the prepared statement in a transaction.
 func (d *trial) try(ctx context.Context, execute string) (failure *pgconn.PgError, err error) {
 	tx, err := d.conn.Begin(ctx)
 	if err != nil {
@@ -126,14 +126,14 @@ func (d *trial) try(ctx context.Context, execute string) (failure *pgconn.PgErro
 	return nil, err
 }
 
-// unrelated are failures that come of the arguments or of the time that a statement takes: unique_violation,
-// exclusion_violation, query_canceled, lock_not_available.
+// unrelated are failures from the arguments or from the time of a statement: unique_violation, exclusion_violation,
+// query_canceled, lock_not_available.
 var unrelated = []string{"23505", "23P01", "57014", "55P03"}
 
-// always are the classes of failures that come of no argument: the query fails at all times.
+// always are the classes of failures independent of arguments: the query fails at all times.
 var always = []string{"0A", "42", "55"}
 
-// difference returns why a query with result o on its own side's schema breaks on the other one, "" if it does not.
+// difference returns why a query with result o on its own side's schema breaks on the other one, or "".
 func (o *outcome) difference(there *outcome) string {
 	switch {
 	case o.failure != nil && slices.Contains(always, o.failure.Code[:2]):
@@ -160,9 +160,9 @@ func (o *outcome) difference(there *outcome) string {
 	return ""
 }
 
-// interchangeable reports whether a program that expects one works with the other. The driver converts whole numbers
-// of different widths, and texts, enums among them, are read and written as text. A time is a time with and without
-// its zone; that the generated type is another one is the API's finding.
+// interchangeable reports whether a program expecting one works with the other. The driver converts whole numbers of
+// different widths, and texts, including enums, are read and written as text. A time is a time with and without its
+// zone; the different generated type is the API's finding.
 func interchangeable(a, b kind) bool {
 	if a == b {
 		return true

@@ -45,7 +45,7 @@ func AdviseOn(s ddl.Statement, tool project.Tool) string {
 	return ""
 }
 
-// adviseColumn is the advice about an added column, by the part of its definition that makes rows be written or read.
+// adviseColumn is the advice about an added column, by the reason for writing or reading rows.
 func adviseColumn(column *parser.ColumnDef) string {
 	const fill = "Add the column without the default, give it the default in a second statement, which concerns new rows only, and fill the old ones in small batches."
 	if serial(column.GetTypeName()) {

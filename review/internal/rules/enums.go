@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// enums judges changes of enumerations that no database shows: the names that programs use, and the rules of
+// enums checks changes of enumerations invisible in a database: the names used by programs, and the rules of
 // transactions.
 func enums(m project.Migration, steps []step) []report.Finding {
 	var found []report.Finding
@@ -22,7 +22,7 @@ func enums(m project.Migration, steps []step) []report.Finding {
 	batch, begun := 0, false
 	for _, s := range steps {
 		// A text without a transaction around it is one as well, up to a COMMIT of its own. After BEGIN the transaction
-		// goes on in the texts that follow. COMMIT AND CHAIN begins the next.
+		// continues in the following texts. COMMIT AND CHAIN begins the next.
 		kind, is := s.Control()
 		ends := is && slices.Contains(transactionEnds, kind)
 		if !m.Up.Transaction && (ends || s.Batch != batch && !begun) {
@@ -65,7 +65,7 @@ var (
 	transactionEnds   = []parser.TransactionStmtKind{parser.TransactionStmtKind_TRANS_STMT_COMMIT, parser.TransactionStmtKind_TRANS_STMT_ROLLBACK}
 )
 
-// typeName returns the name of a type without its schema: the same type may be named with and without it.
+// typeName returns the name of a type without its schema: statements name the same type with and without the schema.
 func typeName(parts []*parser.Node) string {
 	if len(parts) == 0 {
 		return ""

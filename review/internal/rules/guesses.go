@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// volatile has the usual functions in defaults that differ from row to row. The server knows them all; a guess needs
+// volatile has the usual functions in defaults with a different value for each row. The server knows all; a guess needs
 // only these.
 var volatile = map[string]bool{
 	"clock_timestamp": true, "gen_random_uuid": true, "nextval": true, "random": true, "timeofday": true,

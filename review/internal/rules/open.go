@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// leftOpen finds a transaction that a migration begins and does not end, unless the tool's own transaction is around.
+// leftOpen finds a transaction begun but not ended by a migration, unless the tool's own transaction is around.
 func leftOpen(m project.Migration, steps []step) []report.Finding {
 	var open *step
 	for _, s := range steps {

@@ -12,12 +12,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// released compares the migrations of base with those of head under their versions.
+// released compares the migrations of base with head's under their versions.
 func released(base, head *project.Side) []report.Finding {
 	var found []report.Finding
 	for _, was := range base.Migrations {
 		if was.Repeatable {
-			continue // it may change
+			continue // changes are allowed
 		}
 		is := named(head.Migrations, was)
 		place := report.Place{File: was.File}
@@ -51,8 +51,7 @@ func released(base, head *project.Side) []report.Finding {
 	return found
 }
 
-// named returns the migration that corresponds to an earlier one: the one of its version, and of several, the file of
-// its name.
+// named returns the migration corresponding to an earlier one: by version, and among several, by file name.
 func named(all []project.Migration, was project.Migration) *project.Migration {
 	var found *project.Migration
 	for i := range all {
@@ -67,7 +66,7 @@ func same(a, b project.Half) bool {
 	return a.Transaction == b.Transaction && slices.Equal(words(a.SQL), words(b.SQL))
 }
 
-// words returns the tokens of a text, without comments. A text that the scanner refuses is one word.
+// words returns the tokens of a text, without comments. If the scanner refuses the text, it is one word.
 func words(sql string) []string {
 	scanned, err := pgquery.Scan(sql)
 	if err != nil {
@@ -82,7 +81,7 @@ func words(sql string) []string {
 	return all
 }
 
-// firstDifference is the line of the first statement that is new or another. 0: only some are missing.
+// firstDifference is the line of the first new or changed statement. 0: only some are missing.
 func firstDifference(was, is project.Half) int {
 	for i, s := range is.Statements {
 		if i >= len(was.Statements) || !slices.Equal(words(was.Statements[i].SQL), words(s.SQL)) {
@@ -92,7 +91,7 @@ func firstDifference(was, is project.Half) int {
 	return 0
 }
 
-// versions finds versions that two files have, and versions that come too late.
+// versions finds versions used by two files, and versions that come too late.
 func versions(base, head, target *project.Side) []report.Finding {
 	var found []report.Finding
 	files := map[string]string{}

@@ -9,11 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Check returns findings about the migrations of head that base does not have, and about changes to those that it
-// has, ordered by place. target is the branch that the change will be merged into, as it is now: base itself, or a
-// later commit if base is the commit where head began. Nil: base.
+// Check returns findings about the new migrations of head, and about changes to base's, ordered by place. target is the
+// branch to merge into, as it is now: base itself, or a later commit if base is the commit where head began. Nil: base.
 //
-// It skips a statement that the parser refuses; the project's reader reports it.
+// Check skips a statement refused by the parser; the project's reader reports it.
 func Check(base, head, target *project.Side) []report.Finding {
 	if target == nil {
 		target = base

@@ -7,19 +7,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// Sending follows the statements of a way: which of them share a transaction, and whether a lock_timeout is set.
+// Sending follows the statements of a way: which share a transaction, and whether a lock_timeout is set.
 type Sending struct {
 	half    project.Half
 	begun   bool // by the migration itself
 	batch   int
 	session bool  // lock_timeout of the session
-	local   *bool // that of the transaction. Nil: the session's.
+	local   *bool // the transaction's; nil: the session's
 }
 
 // Follow begins before the first statement of a way.
 func Follow(h project.Half) *Sending { return &Sending{half: h} }
 
-// Next takes the next statement. It reports whether a transaction ended before it, or ends with it.
+// Next takes the next statement. It reports whether a transaction ended before the statement, or ends with it.
 func (s *Sending) Next(statement project.Statement, tree ddl.Statement) (ended bool) {
 	// A text without a transaction around it is one.
 	ended = !s.half.Transaction && !s.begun && statement.Batch != s.batch
@@ -53,8 +53,8 @@ func (s *Sending) Timeout() bool {
 	return s.session
 }
 
-// TimeoutAdvice is the advice about a lock that others wait for without a limit. PostgreSQL ignores SET LOCAL in a
-// statement that is sent alone, outside of a transaction.
+// TimeoutAdvice is the advice about a lock awaited without a limit. PostgreSQL ignores SET LOCAL in a statement sent
+// alone, outside of a transaction.
 func TimeoutAdvice(tool project.Tool, h project.Half) string {
 	set := "`SET LOCAL lock_timeout = '2s';`"
 	switch tool {

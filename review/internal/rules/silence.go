@@ -13,10 +13,9 @@ import (
 
 const longest = 366 * 24 * time.Hour
 
-// Silence writes the reasons of silencing comments into the findings that they accept, and adds findings about the
-// comments. A comment applies to the statement after it, and to findings about its whole file; in a query, to
-// findings about that query. base may be nil: then the comments of all of head's migrations are judged, else those of
-// new ones.
+// Silence writes the reasons of silencing comments into the accepted findings, and adds findings about the comments. A
+// comment applies to the statement after it, and to findings about its whole file; in a query, to findings about this
+// query. base may be nil: then the comments of all of head's migrations are checked, else only new ones.
 func Silence(findings []report.Finding, base, head *project.Side, today time.Time) []report.Finding {
 	old := map[string]bool{}
 	if base != nil {
@@ -71,7 +70,7 @@ func Silence(findings []report.Finding, base, head *project.Side, today time.Tim
 					findings[i].Silenced = silence.Reason
 				}
 			}
-			// A comment that accepted something once is an ordinary note later on.
+			// A comment that accepted a finding earlier is an ordinary note now.
 			if remark == nil && !used && !known {
 				remark = unusedSilence(silence)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// transactions finds statements that must not be in a transaction but are, and the reverse.
+// transactions finds statements wrongly inside a transaction, and wrongly outside.
 func transactions(m project.Migration, steps []step) []report.Finding {
 	var found []report.Finding
 	for _, s := range steps {
@@ -58,7 +58,7 @@ func transactions(m project.Migration, steps []step) []report.Finding {
 	return found
 }
 
-// drops finds statements that drop objects without naming them.
+// drops finds statements dropping objects without naming them.
 func drops(steps []step) []report.Finding {
 	var found []report.Finding
 	for _, s := range steps {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// Expression returns an error unless the text is a single expression that a review runs.
+// Expression returns an error unless the text is a single expression allowed in a review.
 func Expression(sql string) error {
 	tree, err := syntax.Parse("SELECT (" + sql + ")::text")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// migration returns a migration without the statements that a review does not run. Lines stay where they are.
+// migration returns a migration without the statements not to be run. Lines stay where they are.
 func (d *decisions) migration(side *project.Side, m project.Migration, read []piece) project.Migration {
 	if m.Tool != project.Dbmate {
 		m.Up, m.Down = d.half(m.Up), d.half(m.Down)
@@ -28,7 +28,7 @@ func (d *decisions) half(h project.Half) project.Half {
 		before := b.SQL
 		b.SQL = clean(before)
 		index[i] = len(batches)
-		if b.SQL == before || len(pieces(b.SQL)) > 0 { // otherwise nothing is left of it
+		if b.SQL == before || len(pieces(b.SQL)) > 0 { // otherwise nothing is left
 			batches = append(batches, b)
 		}
 	}

@@ -10,19 +10,19 @@ import (
 
 // judgement is the result for one statement.
 type judgement struct {
-	refused string   // an effect that no review allows: "runs a program"
+	refused string   // an effect not allowed in any review: "runs a program"
 	notRun  string   // an effect outside the databases, without harm: "changes a role"
-	roles   []string // that it names
-	mine    []int    // offsets of names of roles that become the review's own
+	roles   []string // named in the statement
+	mine    []int    // offsets of names of roles to be replaced by the review's own
 	created []extension
-	altered []string // extensions that it changes
-	input   bool     // it reads rows from the program that sends it
-	neutral bool     // a DO block that makes roles: those statements in it are replaced
+	altered []string // extensions changed by the statement
+	input   bool     // it reads rows from the client program
+	neutral bool     // a DO block that makes roles: its statements for roles are replaced
 }
 
 type extension struct{ name, schema, version string }
 
-// functions are those that reach files, programs, other servers, or the server itself.
+// functions are the functions with access to files, programs, other servers, or the server itself.
 var functions = []string{
 	"lo_import", "lo_export", "pg_read_file", "pg_read_binary_file", "pg_stat_file", "pg_file_write", "pg_file_read", "pg_file_rename",
 	"pg_file_unlink", "pg_file_sync", "pg_file_length", "pg_logfile_rotate", "pg_rotate_logfile", "pg_current_logfile", "pg_reload_conf",
@@ -65,7 +65,7 @@ func (j *judgement) leave(what string) {
 	}
 }
 
-// reads says that the statement waits for rows.
+// reads records that the statement waits for rows.
 func (j *judgement) reads() {
 	j.leave("reads rows from the program that sends it")
 	j.input = true
@@ -237,7 +237,7 @@ func (j *judgement) own(spec map[string]any) {
 	}
 }
 
-// reserved are names that PostgreSQL gives no role.
+// reserved are names not allowed for roles.
 var reserved = []string{"", "none", "public", "current_user", "session_user", "current_role"}
 
 func (j *judgement) names(role string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// piece is a statement of a text with its judgement.
+// piece is a statement of a text with its result.
 type piece struct {
 	judgement
 	start, end int
@@ -15,8 +15,7 @@ type piece struct {
 	kind       string // of the tree
 }
 
-// pieces returns the statements of a text. A text that the parser does not read is one piece, in which words are
-// searched.
+// pieces returns the statements of a text. If the parser does not read the text, it is one piece, searched by words.
 func pieces(sql string) []piece {
 	tree, err := syntax.Parse(sql)
 	list, scanned := tokens(sql)
@@ -95,8 +94,8 @@ type edit struct {
 	text     string
 }
 
-// edited returns the statement with CURRENT_USER for the names of owners, and IF NOT EXISTS for a schema that the tool
-// makes.
+// edited returns the statement with CURRENT_USER for the names of owners, and IF NOT EXISTS for a schema made by the
+// tool.
 func (d *decisions) edited(p piece) string {
 	list, scanned := tokens(p.sql)
 	if !scanned {

@@ -20,7 +20,7 @@ type Reading struct {
 	base, head *project.Side
 	texts      map[string][]piece // by text
 	decided    *decisions         // by Clean
-	// Roles are those that statements name, Extensions those that they create.
+	// Roles are named in statements, Extensions created by statements.
 	Roles, Extensions []string
 }
 
@@ -76,7 +76,7 @@ func dumpOf(side *project.Side) string {
 	}
 	raw, err := os.ReadFile(filepath.Join(side.Dir, side.Dump))
 	if err != nil {
-		return "" // the part that loads it reports that
+		return "" // the part loading it reports the error
 	}
 	text := copied.ReplaceAllStringFunc(string(raw), func(rows string) string { return strings.Repeat("\n", strings.Count(rows, "\n")) })
 	return psqlCommand.ReplaceAllString(text, "")
@@ -85,7 +85,7 @@ func dumpOf(side *project.Side) string {
 // decisions complete the judgements by facts about the server.
 type decisions struct {
 	ways map[string]database.Way
-	tool map[string]bool // extensions that the tool creates, and "schema NAME" for their schemas
+	tool map[string]bool // extensions created by the tool, and "schema NAME" for their schemas
 }
 
 // stays reports whether a statement is run.
@@ -113,8 +113,8 @@ func (r *Reading) Installs(ways map[string]database.Way) []database.Extension {
 	return list
 }
 
-// Clean returns both sides without the statements that a review does not run, and the findings about those of head.
-// In migrations that base has unchanged they are notes.
+// Clean returns both sides without the statements not to be run, and the findings about head's. In migrations unchanged
+// since base they are notes.
 func (r *Reading) Clean(ways map[string]database.Way) (base, head *project.Side, findings []report.Finding, err error) {
 	d := &decisions{ways: ways, tool: map[string]bool{}}
 	for _, e := range r.Installs(ways) {

@@ -13,7 +13,7 @@ import (
 type token struct {
 	word       string // in lower case; empty for a text
 	text       string // of a literal, without its quotes
-	name       string // that it is as an identifier; empty if it cannot be one
+	name       string // its name as an identifier; empty if it cannot be one
 	start, end int
 }
 
@@ -57,7 +57,7 @@ func unquoted(raw string) string {
 	return strings.NewReplacer("''", "'", `\'`, "'", `\n`, " ", `\t`, " ").Replace(raw[at+1 : len(raw)-1])
 }
 
-// search examines the text of a body. block says that it is a DO block's, in which statements can be replaced.
+// search examines the text of a body. block: the body is a DO block's, in which statements can be replaced.
 func (j *judgement) search(body string, block bool) {
 	list, scanned := tokens(body)
 	if !scanned {
@@ -148,14 +148,14 @@ func begins(t token) bool {
 	return slices.Contains([]string{";", "begin", "then", "else", "loop"}, t.word)
 }
 
-// changesRole reports whether the words of a statement that makes, changes or drops a role begin at i.
+// changesRole reports whether a statement to make, change or drop a role begins at word i.
 func changesRole(list []token, i int) bool {
 	return i+1 < len(list) && slices.Contains([]string{"create", "alter", "drop"}, list[i].word) &&
 		slices.Contains([]string{"role", "user", "group"}, list[i+1].word) && (i+2 == len(list) || list[i+2].word != "mapping")
 }
 
 // neutralize replaces the statements of a DO block that make or change a role by NULL statements, and keeps its lines.
-// It reports false if the block still has such a statement afterwards, for example in a text.
+// It returns false if the block still has such a statement afterwards, for example in a text.
 func neutralize(block string) (string, bool) {
 	list, scanned := tokens(block)
 	if !scanned {
