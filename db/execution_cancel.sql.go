@@ -121,7 +121,7 @@ type DropEntriesOfParams struct {
 //
 // Passages: held_execution.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
-// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 // Locks: L1 held; queue held, by the execution's row.
 func (q *Queries) DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error {
 	_, err := db.Exec(ctx, dropEntriesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -374,7 +374,7 @@ type EndCancelledRow struct {
 //
 // Passages: set_ended, held_execution, held_attempt, lease_events.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
-// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+// engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {
 	rows, err := db.Query(ctx, endCancelled,

@@ -65,7 +65,7 @@ type EndSkippedAttemptsParams struct {
 // under a raised epoch.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -180,7 +180,7 @@ type EnqueueSiblingCancelsParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -273,7 +273,7 @@ type LeaveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -371,7 +371,7 @@ type ListPassedOverParams struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -473,7 +473,7 @@ type ListUncountedEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -767,7 +767,7 @@ type ReleaseDownstreamRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -948,7 +948,7 @@ type ResolveEdgesRow struct {
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -1103,7 +1103,7 @@ type SkipDownstreamRow struct {
 //
 // Passages: set_ended.
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
-// engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+// engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,

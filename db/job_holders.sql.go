@@ -59,7 +59,7 @@ WHERE j.name = f.name
 
 // ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
 //
-// Used by: engine.ReturnJobs.
+// Used by: upkeep.ReturnJobs.
 // Locks: jobs skips (FOR UPDATE, then the UPDATE).
 func (q *Queries) ReturnJobs(ctx context.Context, db DBTX, holder string) error {
 	_, err := db.Exec(ctx, returnJobs, holder)
@@ -308,7 +308,7 @@ type TakeJobsRow struct {
 // or if no index can find one. Every row has the given lanes that have entries in the queue.
 //
 // Passages: job_due.
-// Used by: engine.TakeJobs.
+// Used by: upkeep.TakeJobs.
 // Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 func (q *Queries) TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]TakeJobsRow, error) {
 	rows, err := db.Query(ctx, takeJobs,

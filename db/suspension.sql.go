@@ -63,7 +63,7 @@ type EscalateWaitParams struct {
 
 // EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
 //
-// Used by: engine.ExpireWaits.
+// Used by: upkeep.ExpireWaits.
 // Locks: L1 held; L5 held, by the execution's row.
 func (q *Queries) EscalateWait(ctx context.Context, db DBTX, arg EscalateWaitParams) error {
 	_, err := db.Exec(ctx, escalateWait, arg.NowMs, arg.PartitionKey, arg.ExecutionID)
@@ -103,7 +103,7 @@ type ForgetWaitTimeoutsParams struct {
 // ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
 // ended them. Their signals stay readable.
 //
-// Used by: engine.ExpireWaits.
+// Used by: upkeep.ExpireWaits.
 // Locks: L1 held; L5 held, by the execution's row.
 func (q *Queries) ForgetWaitTimeouts(ctx context.Context, db DBTX, arg ForgetWaitTimeoutsParams) (int64, error) {
 	result, err := db.Exec(ctx, forgetWaitTimeouts, arg.PartitionKeys, arg.ExecutionIDs)
@@ -418,7 +418,7 @@ type ReadTimeoutsRow struct {
 // ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
 // 0). No row: the wait is over, or its time is not.
 //
-// Used by: engine.ExpireWaits.
+// Used by: upkeep.ExpireWaits.
 // Locks: none. The caller has locked the executions.
 func (q *Queries) ReadTimeouts(ctx context.Context, db DBTX, arg ReadTimeoutsParams) ([]ReadTimeoutsRow, error) {
 	rows, err := db.Query(ctx, readTimeouts, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -469,7 +469,7 @@ type ResumeExecutionParams struct {
 // ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
 // timeout, it stores the step of the wait. Returns its lane, or ” if a worker can't claim it yet.
 //
-// Used by: engine.Resume, engine.ExpireWaits.
+// Used by: engine.Resume, upkeep.ExpireWaits.
 // Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
 func (q *Queries) ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error) {
 	row := db.QueryRow(ctx, resumeExecution,
@@ -539,7 +539,7 @@ type ScanTimedOutWaitsRow struct {
 // ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
 // executions.
 //
-// Used by: engine.ExpireWaits.
+// Used by: upkeep.ExpireWaits.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanTimedOutWaits(ctx context.Context, db DBTX, arg ScanTimedOutWaitsParams) ([]ScanTimedOutWaitsRow, error) {
 	rows, err := db.Query(ctx, scanTimedOutWaits,
@@ -785,7 +785,7 @@ type TakeSuspendedRow struct {
 // TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
 // holds. highest_epoch: of the execution and its attempts.
 //
-// Used by: engine.ExpireWaits.
+// Used by: upkeep.ExpireWaits.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
 func (q *Queries) TakeSuspended(ctx context.Context, db DBTX, arg TakeSuspendedParams) ([]TakeSuspendedRow, error) {
 	rows, err := db.Query(ctx, takeSuspended, arg.MaxItems, arg.PartitionKeys, arg.ExecutionIDs)

@@ -43,7 +43,7 @@ const (
 // [state.WaitingForQuota]; the detail is free text of up to 1,024 bytes. Running and waiting executions are left alone
 // and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
 //
-// [Maintenance.UnblockRoutes] also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
+// the job unblock_routes also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
 // admission by its budgets and limits; if the execution names one, blocking for that reason sends it back to
 // the gate.
 //
@@ -257,7 +257,7 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 // It looks for registered workers, as [Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
 // use [Operator.UnblockExecution] for executions that wait for it.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Maintenance.PromoteDelayed]. Transaction: one statement; locks the
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as the job promote_delayed. Transaction: one statement; locks the
 // executions and skips locked ones. Safe to repeat and to run in any number of processes.
 func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) {
 	e := m.e

@@ -32,5 +32,5 @@ func (m Maintenance) CancelOverBudget(ctx context.Context, batch int) (int, erro
 }
 
 // OverBudget receives a value when a transaction of [Engine.InTx] of this engine was a breach that cancels executions. Then
-// call [Maintenance.CancelOverBudget] soon. Outside transactions the engine cancels them itself.
+// call the job cancel_over_budget soon. Outside transactions the engine cancels them itself.
 func (m Maintenance) OverBudget() <-chan struct{} { return m.e.c.OverBudget }

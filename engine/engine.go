@@ -26,13 +26,13 @@ type Config struct {
 	MaxPayload int
 
 	// Retention is how long ended executions are kept unless their policy or lane says otherwise, and flows after their
-	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [JobRetain]
-	// and [JobPurgeFlows] apply it: use the same value in every process of a database.
+	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. The job retain
+	// and the job purge_flows apply it: use the same value in every process of a database.
 	Retention time.Duration
 
 	// OutboxRetention is how long events are kept, including those of deleted executions. A reader of events that was
 	// away for longer has missed those up to the floor that [Operator.Retention] returns. At least
-	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. [JobTrimOutboxes] applies it.
+	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. The job trim_outboxes applies it.
 	OutboxRetention time.Duration
 
 	// Listener configures the connection of [Engine.Listen], as a pool's connection. If the pool connects to a

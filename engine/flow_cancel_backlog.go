@@ -33,12 +33,12 @@ type FlowCancelRequest struct {
 }
 
 // RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but gives running and suspended members a grace period.
-// After it, [JobCancelFlows] ends those that have not ended by themselves. Their handlers are not notified
+// After it, the job cancel_flows ends those that have not ended by themselves. Their handlers are not notified
 // before; a handler can look at the flow. Clean-ups are not cancelled, and are released once the members they wait for
 // have ended.
 //
 // [CancelledFlow.Members] lists all members to cancel, now or later. The request keeps them until
-// [Engine.AckFlowCancel] or [JobCancelFlows] removes them; [Engine.AwaitFlow] waits for their end. If the flow
+// [Engine.AckFlowCancel] or the job cancel_flows removes them; [Engine.AwaitFlow] waits for their end. If the flow
 // is already cancelled ([CancelledFlow.Already]), a further request that is not milder can only shorten the grace;
 // without Grace the listed members are cancelled now.
 //

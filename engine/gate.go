@@ -82,7 +82,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	return round.done, core.Wrap(op, round.corrupt)
 }
 
-// gateRound is one call of [Maintenance.AdmitWaiting]: it looks at all budgets and limits with waiting executions once, from
+// gateRound is one call of the job admit_waiting: it looks at all budgets and limits with waiting executions once, from
 // where the last one stopped. See docs/internals/decisions.md#gate.
 type gateRound struct {
 	from, after pgtype.UUID
@@ -144,7 +144,7 @@ func (r *gateRound) end(e *Engine, batch int) {
 	}
 }
 
-// gateMemory is the memory of the calls of [Maintenance.AdmitWaiting] of this process.
+// gateMemory is the memory of the calls of the job admit_waiting of this process.
 type gateMemory struct {
 	mu       sync.Mutex
 	position gate.ID // where the next call begins
@@ -152,7 +152,7 @@ type gateMemory struct {
 	next     time.Time
 }
 
-// NextAdmission returns when [Maintenance.AdmitWaiting] of this engine should be called again because a window will have
+// NextAdmission returns when the job admit_waiting of this engine should be called again because a window will have
 // room or a limit was locked, as an instant of this process; zero if neither. Ends of executions give room too: see
 // [Maintenance.AdmissionsWait].
 func (m Maintenance) NextAdmission() time.Time {
@@ -161,7 +161,7 @@ func (m Maintenance) NextAdmission() time.Time {
 	return m.e.gates.next
 }
 
-// AdmissionsWait reports whether executions wait for budgets or limits, as far as [Maintenance.AdmitWaiting] of this engine
+// AdmissionsWait reports whether executions wait for budgets or limits, as far as the job admit_waiting of this engine
 // knows. While they do, call that when [Maintenance.OnEnded] reports an end.
 func (m Maintenance) AdmissionsWait() bool {
 	m.e.gates.mu.Lock()
@@ -170,7 +170,7 @@ func (m Maintenance) AdmissionsWait() bool {
 }
 
 // Gated receives a value when this engine has created executions that wait for budgets or limits, or has given these room.
-// Then call [Maintenance.AdmitWaiting] soon.
+// Then call the job admit_waiting soon.
 func (m Maintenance) Gated() <-chan struct{} { return m.e.c.Gated }
 
 // OnGated calls wake when the reason for [Maintenance.Gated] arises in any process, until stop is called: this process at once,

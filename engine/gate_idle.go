@@ -18,7 +18,7 @@ const idleKeyAfter = time.Hour
 // so wide that an admission never needs a count.
 const crowdedKey = 1000
 
-// keySweep is where the next [Maintenance.ForgetLimitKeys] continues.
+// keySweep is where the next the job forget_limit_keys continues.
 type keySweep struct {
 	mu    sync.Mutex
 	after core.RowPosition

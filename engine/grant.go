@@ -21,7 +21,7 @@ import (
 // with [Engine.Claim] or package worker, don't need it.
 //
 // A claim grant takes an execution out of its lane until it is used by [Grants.ClaimExecution], or until
-// [JobExpireGrants] returns the execution after its expiry. A reclaim grant lets a worker take over an
+// The job expire_grants returns the execution after its expiry. A reclaim grant lets a worker take over an
 // execution whose lease was lost, with a new attempt: [Grants.ReclaimExecution]. Both return an ordinary lease. Grants
 // are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [fferr.ErrUnsupported].
 //

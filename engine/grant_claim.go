@@ -166,13 +166,13 @@ type ResumedClaim struct {
 }
 
 // ClaimFromResumeGrant continues the interrupted attempt of an execution: its lease was lost, whether or not
-// [Maintenance.ExpireLeases] has handled that, or it was released, delayed or suspended and may continue. A key made by
+// the job expire_leases has handled that, or it was released, delayed or suspended and may continue. A key made by
 // this library must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused unless
 // [Config.UnsignedResumeGrants] is set.
 //
 // Errors: [fferr.ErrInvalidGrant]; [fferr.ErrGrantExpired]; [fferr.ErrNotFound], also if there is no attempt;
 // [fferr.ErrNotLeaseable] if it is leased, ended, suspended, waiting for something or granted to another worker, or its next
-// attempt is a new one; [fferr.ErrReclaimCapExceeded] if this lost lease ends it, which [Maintenance.ExpireLeases] does;
+// attempt is a new one; [fferr.ErrReclaimCapExceeded] if this lost lease ends it, which the job expire_leases does;
 // [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [Grants.ClaimExecution]; [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after

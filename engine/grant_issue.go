@@ -237,7 +237,7 @@ func (e *Engine) grantFirst(
 }
 
 // IssueReclaimGrant permits a worker to take over an execution whose lease expired, was revoked, or was returned to the
-// lane by [Maintenance.ExpireLeases]. The execution does not change; until the grant is used, a claim can still take
+// lane by the job expire_leases. The execution does not change; until the grant is used, a claim can still take
 // it.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;

@@ -35,7 +35,7 @@ func (s Reclaim) validate() error {
 	return checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
 
-// ReclaimExecution takes over an execution whose lease was lost, whether or not [Maintenance.ExpireLeases] has handled
+// ReclaimExecution takes over an execution whose lease was lost, whether or not the job expire_leases has handled
 // that. Its attempt ends, and the worker gets the lease of a new one. If the execution has now lost too many leases, it
 // ends as failed, with all consequences, and the call returns [fferr.ErrReclaimCapExceeded]; in this case something was
 // written, even in a caller's transaction.

@@ -35,10 +35,10 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
 // their workers are refused. It handles at most batch attempts and returns how many; call it again while that equals
 // batch. The number includes attempts whose lease another program took away, whose timeouts are only cleared.
 //
-// [Maintenance.ExpireLeases] does the same for attempts whose lease has expired as well.
+// the job expire_leases does the same for attempts whose lease has expired as well.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
-// members exclusively, then executions and attempts. It skips locked rows as [JobExpireDeadlines]. Emits lease
+// members exclusively, then executions and attempts. It skips locked rows as the job expire_deadlines. Emits lease
 // and completion events. Safe to repeat and to run in any number of processes.
 func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	e := m.e

@@ -174,3 +174,17 @@ func (f *laneFacts) summaries() ([]LaneSummary, error) {
 	}
 	return lanes, nil
 }
+
+// QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
+// before it claims from lanes without a notification.
+//
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
+func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
+	const op = "list queued lanes"
+	asked, err := core.LaneTexts(lanes, "lanes")
+	if err != nil {
+		return nil, core.Wrap(op, err)
+	}
+	queued, err := e.c.Q.ListQueuedAmong(ctx, e.c.PlannedAnew(), asked)
+	return core.IDsOfLanes(queued), core.Wrap(op, err)
+}

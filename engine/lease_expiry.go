@@ -16,7 +16,7 @@ import (
 
 // ExpireLeases returns executions with expired leases to their lanes, oldest first. The attempt continues with the next
 // claim, and calls of its former holder are refused. An execution that lost more leases than its policy allows ends as
-// failed instead, and an attempt that has exceeded its timeout ends as by [Maintenance.ExpireAttempts]. It handles at
+// failed instead, and an attempt that has exceeded its timeout ends as by the job expire_attempts. It handles at
 // most batch leases and returns how many; call it again while that equals batch.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about 4,000

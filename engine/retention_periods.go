@@ -11,8 +11,8 @@ import (
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
 // [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [Config.Retention]. It is stored, and applies to all
-// processes and to executions that have already ended. After a reduction [JobRetain] restarts with the oldest
-// end whose event is still stored; the sweep of [JobRepairQueue] finds older executions later.
+// processes and to executions that have already ended. After a reduction the job retain restarts with the oldest
+// end whose event is still stored; the sweep of the job repair_queue finds older executions later.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one; waits for a running batch of retention. Safe to
 // repeat.

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// scheduleMemory is the memory of the calls of [Maintenance.RunSchedules] of this process. Instants are by the clock of this
+// scheduleMemory is the memory of the calls of the job run_schedules of this process. Instants are by the clock of this
 // process, which only has to run, not to be right.
 type scheduleMemory struct {
 	mu   sync.Mutex
@@ -85,7 +85,7 @@ func (m *scheduleMemory) end(run *scheduleRun, more bool) {
 	}
 }
 
-// NextSchedule returns when the first schedule is due that [Maintenance.RunSchedules] of this engine has left, as an instant of
+// NextSchedule returns when the first schedule is due that the job run_schedules of this engine has left, as an instant of
 // this process; zero if there is none. A schedule that was changed since may be due sooner: see [Maintenance.Rescheduled].
 func (m Maintenance) NextSchedule() time.Time {
 	m.e.schedules.mu.Lock()
@@ -93,7 +93,7 @@ func (m Maintenance) NextSchedule() time.Time {
 	return m.e.schedules.next
 }
 
-// Rescheduled receives a value when this engine has added or changed a schedule. Then call [Maintenance.RunSchedules] soon.
+// Rescheduled receives a value when this engine has added or changed a schedule. Then call the job run_schedules soon.
 func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.c.Rescheduled }
 
 // OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
@@ -102,7 +102,7 @@ func (m Maintenance) OnRescheduled(wake func()) (stop func()) {
 	return m.e.c.OnNotification(core.ScheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
 }
 
-// TicksWait reports whether a tick waits for the end of an execution, as far as [Maintenance.RunSchedules] of this engine knows.
+// TicksWait reports whether a tick waits for the end of an execution, as far as the job run_schedules of this engine knows.
 // While it does, call that when [Maintenance.OnEnded] reports an end.
 func (m Maintenance) TicksWait() bool {
 	m.e.schedules.mu.Lock()

@@ -57,7 +57,7 @@ func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
 	return n, err
 }
 
-// scheduleRun is one call of [Maintenance.RunSchedules].
+// scheduleRun is one call of the job run_schedules.
 type scheduleRun struct {
 	*Engine
 	batch   int

@@ -55,7 +55,7 @@ func (e *Engine) ringForNext(ctx context.Context) error {
 }
 
 // SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call
-// [Maintenance.AdvanceSequences], whichever process holds the job.
+// the job advance_sequences, whichever process holds the job.
 func (m Maintenance) SequenceEnded() <-chan struct{} { return m.e.c.SeatLeft }
 
 // answerEnds advances the sequences of noted ends, and deletes the notes of those that it could lock. It returns how many

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -31,29 +30,8 @@ func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Durati
 			return none, true, nil
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
-			return none, e.resume(ctx, tx, x.ID, nil, "waiting", delay.Milliseconds(), x.NowMs)
+			return none, e.c.Resume(ctx, tx, x.ID, nil, "waiting", delay.Milliseconds(), x.NowMs)
 		},
 	})
 	return err
-}
-
-// resume ends the wait of a locked execution. signals replaces those of its suspension unless it is nil.
-func (e *Engine) resume(ctx context.Context, tx *core.Txn, x id.ExecutionID, signals *string, shownAs string, delayMs, nowMs int64) error {
-	lane, err := e.c.Q.ResumeExecution(ctx, tx, db.ResumeExecutionParams{
-		PartitionKey: x.Partition(), ExecutionID: core.PgUUID(x.UUID()), Signals: signals, ShownAs: shownAs, DelayMs: delayMs, NowMs: nowMs,
-	})
-	if err != nil {
-		return err
-	}
-	if delayMs > 0 {
-		tx.Due.Delayed = true
-		return nil
-	}
-	tx.Due.Completions()
-	if lane != "" {
-		tx.Due.Resumed(lane)
-	} else {
-		tx.Due.Gated()
-	}
-	return nil
 }

@@ -59,9 +59,6 @@ func (s ReceivedSignal) stored() storedSignal {
 	return stored
 }
 
-// timeoutKey is the key of the signals that record timeouts.
-const timeoutKey = "__timeout__"
-
 // ReceivedSignals returns the signals that an execution has received for its latest wait, and signals for earlier waits that
 // nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. The steps
 // of earlier waits have the others: see [Step.Signals]. Signals that are kept for a later wait are not among them:
@@ -109,7 +106,7 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 				ID: signal, Name: s.Name, Key: id.WaitpointKey(key), Source: s.Source, SourceType: s.SourceType, Category: s.Category,
 				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), place: s.Place, timedOut: s.Keys,
 			}
-			if key == timeoutKey {
+			if key == core.TimeoutKey {
 				received.place = math.MaxInt64 // nothing arrives after it
 			}
 			if s.PayloadHex != nil {

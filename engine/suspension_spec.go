@@ -303,3 +303,8 @@ func (c Condition) Renamed(rename func(key id.WaitpointKey) id.WaitpointKey) Con
 	c.node = c.node.Renamed(func(key string) string { return string(rename(id.WaitpointKey(key))) })
 	return c
 }
+
+// Ends reports whether a timeout ends the execution.
+func (t OnTimeout) Ends() bool {
+	return t == FailOnTimeout || t == ExpireOnTimeout || t == CancelOnTimeout
+}

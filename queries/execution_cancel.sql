@@ -4,7 +4,7 @@
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
     -- The executions that end.
@@ -74,7 +74,7 @@ WHERE
 -- is left unchanged.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

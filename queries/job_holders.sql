@@ -4,7 +4,7 @@
 -- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
 -- or if no index can find one. Every row has the given lanes that have entries in the queue.
 --
--- Used by: engine.TakeJobs.
+-- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -103,7 +103,7 @@ ORDER BY a.name;
 -- name: ReturnJobs :exec
 -- ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
 --
--- Used by: engine.ReturnJobs.
+-- Used by: upkeep.ReturnJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE).
 UPDATE ffx_job AS j
 SET held_until_ms = 0

@@ -209,7 +209,7 @@ LEFT JOIN LATERAL (
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 -- engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
--- engine.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
+-- upkeep.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 

@@ -160,7 +160,7 @@ FROM rescheduled AS r;
 -- is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
--- upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
+-- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end, and how.

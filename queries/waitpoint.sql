@@ -178,7 +178,7 @@ LIMIT @page_size::integer;
 -- ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
 -- those without signals. The others keep their signals for a later wait, without a token.
 --
--- Used by: engine.ExpireWaitpoints.
+-- Used by: upkeep.ExpireWaitpoints.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 WITH due AS (
     SELECT

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
@@ -14,11 +13,11 @@ import (
 // the one first that has waited longest, and sweeps leave room for the rest. F3.
 func TestRunCallsFewJobsAtOnce(t *testing.T) {
 	t.Parallel()
-	var running []engine.Job
-	called := make(map[engine.Job]int)
+	var running []upkeep.Job
+	called := make(map[upkeep.Job]int)
 	most, mostSweeps := 0, 0
 	runFor(t, 40*time.Minute, Config{}, func(p *fakeProcess) {
-		sweeps := make(map[engine.Job]bool)
+		sweeps := make(map[upkeep.Job]bool)
 		jobs := jobsOf(&upkeep.Upkeep{})
 		for _, j := range jobs {
 			sweeps[j.name] = j.sweep
@@ -26,7 +25,7 @@ func TestRunCallsFewJobsAtOnce(t *testing.T) {
 				p.due[j.name] = time.Now()
 			}
 		}
-		p.slow = func(ctx context.Context, job engine.Job) {
+		p.slow = func(ctx context.Context, job upkeep.Job) {
 			p.mu.Lock()
 			running, called[job] = append(running, job), called[job]+1
 			most = max(most, len(running))
@@ -43,7 +42,7 @@ func TestRunCallsFewJobsAtOnce(t *testing.T) {
 			case <-ctx.Done():
 			}
 			p.mu.Lock()
-			running = slices.DeleteFunc(running, func(other engine.Job) bool { return other == job })
+			running = slices.DeleteFunc(running, func(other upkeep.Job) bool { return other == job })
 			p.mu.Unlock()
 		}
 	})
@@ -66,8 +65,8 @@ func TestRunSharesItsCallsBetweenBusyJobs(t *testing.T) {
 				p.due[j.name] = time.Now()
 			}
 		}
-		p.act = func(engine.Job, int) (int, error) { return 1, nil } // always full
-		p.slow = func(context.Context, engine.Job) { time.Sleep(10 * time.Millisecond) }
+		p.act = func(upkeep.Job, int) (int, error) { return 1, nil } // always full
+		p.slow = func(context.Context, upkeep.Job) { time.Sleep(10 * time.Millisecond) }
 	})
 	least, most := 1<<30, 0
 	for name := range p.due {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // RunDue does the background work due at an instant of the database's clock, and returns the number of rows acted on.
@@ -13,14 +13,14 @@ import (
 // programs with their own times for background work; others use [Reconciler.Run]. A Reconciler runs one RunDue at a
 // time.
 //
-// Errors: as [engine.Maintenance.TakeJobs], and the errors of the jobs.
+// Errors: as [upkeep.Upkeep.TakeJobs], and the errors of the jobs.
 func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 	// The last answer saves a question; the next question finds newer work.
 	if acted, err := r.callDue(ctx, r.foreseen, now); err != nil || acted > 0 {
 		r.foreseen = nil
 		return acted, err
 	}
-	spec := engine.JobSpec{Holder: r.cfg.Instance} // only asks: does the jobs at once, held by others or not
+	spec := upkeep.JobSpec{Holder: r.cfg.Instance} // only asks: does the jobs at once, held by others or not
 	for _, j := range r.jobs {
 		if !j.sweep {
 			spec.Jobs = append(spec.Jobs, j.name)
@@ -30,8 +30,8 @@ func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.foreseen = make(map[engine.Job]time.Time)
-	due := make(map[engine.Job]time.Time)
+	r.foreseen = make(map[upkeep.Job]time.Time)
+	due := make(map[upkeep.Job]time.Time)
 	for name, of := range taken.Jobs {
 		switch {
 		case of.Due.IsZero():
@@ -45,7 +45,7 @@ func (r *Reconciler) RunDue(ctx context.Context, now time.Time) (int, error) {
 }
 
 // callDue calls the jobs with work at an instant.
-func (r *Reconciler) callDue(ctx context.Context, due map[engine.Job]time.Time, now time.Time) (acted int, err error) {
+func (r *Reconciler) callDue(ctx context.Context, due map[upkeep.Job]time.Time, now time.Time) (acted int, err error) {
 	for _, j := range r.jobs {
 		if at, ok := due[j.name]; !ok || j.sweep || at.After(now) {
 			continue

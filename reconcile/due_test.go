@@ -4,16 +4,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 func TestRunDueCallsOnlyDueJobs(t *testing.T) {
 	t.Parallel()
 	p := newFakeDatabase().process("process")
 	now := time.Now()
-	p.due[engine.JobPromoteDelayed] = now.Add(-time.Second)
-	p.due[engine.JobExpireLeases] = now.Add(time.Hour)
-	p.act = func(name engine.Job, _ int) (int, error) {
+	p.due[upkeep.JobPromoteDelayed] = now.Add(-time.Second)
+	p.due[upkeep.JobExpireLeases] = now.Add(time.Hour)
+	p.act = func(name upkeep.Job, _ int) (int, error) {
 		delete(p.due, name)
 		return 3, nil
 	}

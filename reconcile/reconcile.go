@@ -73,19 +73,19 @@ type Reconciler struct {
 	jobs []job
 	cfg  Config
 
-	foreseen map[engine.Job]time.Time // by RunDue: when work will be due
+	foreseen map[upkeep.Job]time.Time // by RunDue: when work will be due
 }
 
 // job is one operation of the engine, called from time to time.
 type job struct {
-	name engine.Job
+	name upkeep.Job
 
 	// every is the shortest time between two calls, for the default interval. Without sweep, the job is called when the
 	// database reports work. A sweep is called each time every has passed; while it finds nothing, the pauses grow up to idle.
 	every time.Duration
 	idle  time.Duration
 	sweep bool
-	after engine.Job // run the sweep soon after this job has done something
+	after upkeep.Job // run the sweep soon after this job has done something
 	batch int        // default: the configured one
 
 	act func(ctx context.Context, batch int) (int, error)
@@ -96,7 +96,7 @@ type job struct {
 
 // operations is the part of an engine used by this package beside the jobs.
 type operations interface {
-	TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error)
+	TakeJobs(ctx context.Context, spec upkeep.JobSpec) (upkeep.JobsTaken, error)
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
 	Undispatched() <-chan struct{}
 	Unneeded() <-chan struct{}
@@ -117,43 +117,43 @@ type operations interface {
 // if there is nothing to do; an idle process may use sixty a minute in all.
 func jobsOf(m *upkeep.Upkeep) []job {
 	return []job{
-		{name: engine.JobExpireLeases, every: 1500 * time.Millisecond, act: m.ExpireLeases},
-		{name: engine.JobPromoteDelayed, every: 750 * time.Millisecond, act: m.PromoteDelayed},
-		{name: engine.JobExpireAttempts, every: 2 * time.Second, act: m.ExpireAttempts},
-		{name: engine.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
-		{name: engine.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
-		{name: engine.JobResumeCallers, every: time.Second, act: m.ResumeCallers},
-		{name: engine.JobAdvanceSequences, every: time.Second, act: m.AdvanceSequences},
+		{name: upkeep.JobExpireLeases, every: 1500 * time.Millisecond, act: m.ExpireLeases},
+		{name: upkeep.JobPromoteDelayed, every: 750 * time.Millisecond, act: m.PromoteDelayed},
+		{name: upkeep.JobExpireAttempts, every: 2 * time.Second, act: m.ExpireAttempts},
+		{name: upkeep.JobExpireDeadlines, every: 5 * time.Second, act: m.ExpireDeadlines},
+		{name: upkeep.JobExpireWaits, every: 2 * time.Second, act: m.ExpireWaits},
+		{name: upkeep.JobResumeCallers, every: time.Second, act: m.ResumeCallers},
+		{name: upkeep.JobAdvanceSequences, every: time.Second, act: m.AdvanceSequences},
 		// A tick should be late by some milliseconds at most.
-		{name: engine.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
+		{name: upkeep.JobRunSchedules, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.RunSchedules, next: m.NextSchedule},
 		// The pause merges notifications.
-		{name: engine.JobAdmitWaiting, every: 5 * time.Millisecond, act: m.AdmitWaiting, next: m.NextAdmission},
-		{name: engine.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
-		{name: engine.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
-		{name: engine.JobResetBudgets, every: 15 * time.Second, batch: 200, act: m.ResetBudgets},
-		{name: engine.JobPruneUsageKeys, every: time.Minute, batch: engine.MaxBatch, act: m.PruneUsageKeys},
-		{name: engine.JobReleaseReservations, every: 15 * time.Second, act: m.ReleaseReservations},
-		{name: engine.JobCancelOverBudget, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.CancelOverBudget},
-		{name: engine.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
-		{name: engine.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
+		{name: upkeep.JobAdmitWaiting, every: 5 * time.Millisecond, act: m.AdmitWaiting, next: m.NextAdmission},
+		{name: upkeep.JobExpireWaitpoints, every: 5 * time.Second, act: m.ExpireWaitpoints},
+		{name: upkeep.JobPruneCreationKeys, every: time.Minute, act: m.PruneCreationKeys},
+		{name: upkeep.JobResetBudgets, every: 15 * time.Second, batch: 200, act: m.ResetBudgets},
+		{name: upkeep.JobPruneUsageKeys, every: time.Minute, batch: engine.MaxBatch, act: m.PruneUsageKeys},
+		{name: upkeep.JobReleaseReservations, every: 15 * time.Second, act: m.ReleaseReservations},
+		{name: upkeep.JobCancelOverBudget, every: 20 * time.Millisecond, batch: engine.MaxBatch, act: m.CancelOverBudget},
+		{name: upkeep.JobDispatchCompletions, every: time.Second, act: m.DispatchCompletions},
+		{name: upkeep.JobCancelFlows, every: 1500 * time.Millisecond, act: m.CancelFlows},
 		// A group may have any number of upstreams.
-		{name: engine.JobCancelSiblings, every: time.Second, batch: 50, act: m.CancelSiblings},
-		{name: engine.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
-		{name: engine.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
+		{name: upkeep.JobCancelSiblings, every: time.Second, batch: 50, act: m.CancelSiblings},
+		{name: upkeep.JobExpireGrants, every: 5 * time.Second, act: m.ExpireGrants},
+		{name: upkeep.JobUnblockRoutes, every: 5 * time.Second, act: m.UnblockRoutes},
 		// Keep transactions short: the 99th percentile of claims was twice as high beside batches of 1,000 as beside 200.
-		{name: engine.JobRetain, every: time.Second, batch: 200, act: m.Retain},
-		{name: engine.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, batch: 200, act: m.TrimOutboxes},
-		{name: engine.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: engine.JobRetain, act: m.PurgeFlows},
+		{name: upkeep.JobRetain, every: time.Second, batch: 200, act: m.Retain},
+		{name: upkeep.JobTrimOutboxes, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: upkeep.JobRetain, batch: 200, act: m.TrimOutboxes},
+		{name: upkeep.JobPurgeFlows, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, after: upkeep.JobRetain, act: m.PurgeFlows},
 		// 500 rows a second.
-		{name: engine.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: upkeep.MaxSweep, act: m.RepairQueue},
-		{name: engine.JobRepairGroups, every: time.Minute, sweep: true, batch: upkeep.MaxSweep, act: m.RepairGroups},
-		{name: engine.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: upkeep.MaxSweep, act: m.SummariseFlows},
-		{name: engine.JobSweepWaits, every: time.Minute, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.SweepWaits},
-		{name: engine.JobSweepWorkers, every: 30 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxBatch, act: m.SweepWorkers},
-		{name: engine.JobPruneWorkerEvents, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxBatch, act: m.PruneWorkerEvents},
-		{name: engine.JobForgetLimitKeys, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: upkeep.MaxSweep, act: m.ForgetLimitKeys},
+		{name: upkeep.JobRepairQueue, every: 30 * time.Second, sweep: true, batch: upkeep.MaxSweep, act: m.RepairQueue},
+		{name: upkeep.JobRepairGroups, every: time.Minute, sweep: true, batch: upkeep.MaxSweep, act: m.RepairGroups},
+		{name: upkeep.JobSummariseFlows, every: 15 * time.Second, sweep: true, idle: time.Minute, batch: upkeep.MaxSweep, act: m.SummariseFlows},
+		{name: upkeep.JobSweepWaits, every: time.Minute, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.SweepWaits},
+		{name: upkeep.JobSweepWorkers, every: 30 * time.Second, sweep: true, idle: time.Minute, batch: engine.MaxBatch, act: m.SweepWorkers},
+		{name: upkeep.JobPruneWorkerEvents, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: engine.MaxBatch, act: m.PruneWorkerEvents},
+		{name: upkeep.JobForgetLimitKeys, every: 10 * time.Minute, sweep: true, idle: time.Hour, batch: upkeep.MaxSweep, act: m.ForgetLimitKeys},
 		// 3,000 rows a second.
-		{name: engine.JobForgetFairPlaces, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.ForgetFairPlaces},
+		{name: upkeep.JobForgetFairPlaces, every: 5 * time.Second, sweep: true, idle: 10 * time.Minute, batch: upkeep.MaxSweep, act: m.ForgetFairPlaces},
 	}
 }
 
@@ -236,25 +236,25 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case c := <-s.called:
 			s.note(c, time.Now())
 		case <-r.eng.Undispatched():
-			s.call(engine.JobDispatchCompletions)
+			s.call(upkeep.JobDispatchCompletions)
 		case <-r.eng.Unneeded():
-			s.call(engine.JobCancelSiblings)
+			s.call(upkeep.JobCancelSiblings)
 		case <-r.eng.Delayed():
 			s.expectDelay()
 		case <-r.eng.CallEnded():
-			s.call(engine.JobResumeCallers)
+			s.call(upkeep.JobResumeCallers)
 		case <-r.eng.SequenceEnded():
-			s.call(engine.JobAdvanceSequences)
+			s.call(upkeep.JobAdvanceSequences)
 		case <-r.eng.Rescheduled():
-			s.expectNearby(engine.JobRunSchedules)
+			s.expectNearby(upkeep.JobRunSchedules)
 		case <-r.eng.OverBudget():
-			s.expectNearby(engine.JobCancelOverBudget)
+			s.expectNearby(upkeep.JobCancelOverBudget)
 		case <-r.eng.Gated():
-			s.expectNearby(engine.JobAdmitWaiting)
+			s.expectNearby(upkeep.JobAdmitWaiting)
 		case <-s.changed:
-			s.expect(engine.JobRunSchedules)
+			s.expect(upkeep.JobRunSchedules)
 		case <-s.gated:
-			s.expect(engine.JobAdmitWaiting)
+			s.expect(upkeep.JobAdmitWaiting)
 		case <-s.ended:
 			s.expectEnd(time.Now())
 		}

@@ -21,14 +21,14 @@ import (
 // fakeDatabase is shared by some processes: the holders of the jobs, and the work that is due.
 type fakeDatabase struct {
 	mu    sync.Mutex
-	held  map[engine.Job]fakeHold
-	due   map[engine.Job]time.Time
+	held  map[upkeep.Job]fakeHold
+	due   map[upkeep.Job]time.Time
 	asked map[id.WorkerInstanceID][]time.Time
-	calls map[id.WorkerInstanceID]map[engine.Job][]time.Time
+	calls map[id.WorkerInstanceID]map[upkeep.Job][]time.Time
 
 	fail func(asked int) error                       // of asking
-	act  func(job engine.Job, call int) (int, error) // of a job; by default it does all due work
-	slow func(ctx context.Context, job engine.Job)   // before a job acts
+	act  func(job upkeep.Job, call int) (int, error) // of a job; by default it does all due work
+	slow func(ctx context.Context, job upkeep.Job)   // before a job acts
 
 	asking chan<- struct{} // if set, receives a value when the database begins to take jobs, for which it needs a second
 }
@@ -40,8 +40,8 @@ type fakeHold struct {
 
 func newFakeDatabase() *fakeDatabase {
 	return &fakeDatabase{
-		held: make(map[engine.Job]fakeHold), due: make(map[engine.Job]time.Time),
-		asked: make(map[id.WorkerInstanceID][]time.Time), calls: make(map[id.WorkerInstanceID]map[engine.Job][]time.Time),
+		held: make(map[upkeep.Job]fakeHold), due: make(map[upkeep.Job]time.Time),
+		asked: make(map[id.WorkerInstanceID][]time.Time), calls: make(map[id.WorkerInstanceID]map[upkeep.Job][]time.Time),
 	}
 }
 
@@ -53,12 +53,12 @@ type fakeProcess struct {
 	rescheduled, gated, overBudget            chan struct{}
 	wakes                                     map[string]func() // of OnRescheduled and OnEnded
 	ticksWait, admissionsWait                 bool
-	nextTick                                  func() time.Time // of [engine.JobRunSchedules]
+	nextTick                                  func() time.Time // of [upkeep.JobRunSchedules]
 	cut                                       bool             // cut off from the database
 }
 
 func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
-	f.calls[name] = make(map[engine.Job][]time.Time)
+	f.calls[name] = make(map[upkeep.Job][]time.Time)
 	return &fakeProcess{
 		fakeDatabase: f, name: name, left: make(chan struct{}, 1), delayed: make(chan struct{}, 1),
 		unneeded: make(chan struct{}, 1), called: make(chan struct{}, 1), seatLeft: make(chan struct{}, 1), rescheduled: make(chan struct{}, 1), gated: make(chan struct{}, 1), overBudget: make(chan struct{}, 1),
@@ -66,12 +66,12 @@ func (f *fakeDatabase) process(name id.WorkerInstanceID) *fakeProcess {
 	}
 }
 
-func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
+func (p *fakeProcess) TakeJobs(ctx context.Context, spec upkeep.JobSpec) (upkeep.JobsTaken, error) {
 	if p.asking == nil {
 		return p.takeJobs(ctx, spec)
 	}
 	var (
-		taken engine.JobsTaken
+		taken upkeep.JobsTaken
 		err   error
 		ended = make(chan struct{})
 	)
@@ -85,31 +85,31 @@ func (p *fakeProcess) TakeJobs(ctx context.Context, spec engine.JobSpec) (engine
 	case <-ended:
 		return taken, err
 	case <-ctx.Done():
-		return engine.JobsTaken{}, ctx.Err()
+		return upkeep.JobsTaken{}, ctx.Err()
 	}
 }
 
-func (p *fakeProcess) takeJobs(ctx context.Context, spec engine.JobSpec) (engine.JobsTaken, error) {
+func (p *fakeProcess) takeJobs(ctx context.Context, spec upkeep.JobSpec) (upkeep.JobsTaken, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	p.asked[spec.Holder] = append(p.asked[spec.Holder], now)
 	if p.cut {
-		return engine.JobsTaken{}, errors.New("no database")
+		return upkeep.JobsTaken{}, errors.New("no database")
 	}
 	if p.fail != nil {
 		if err := p.fail(len(p.asked[spec.Holder])); err != nil {
-			return engine.JobsTaken{}, err
+			return upkeep.JobsTaken{}, err
 		}
 	}
-	taken := engine.JobsTaken{Now: now, Jobs: make(map[engine.Job]engine.JobTaken)}
+	taken := upkeep.JobsTaken{Now: now, Jobs: make(map[upkeep.Job]upkeep.JobTaken)}
 	for _, job := range spec.Jobs {
 		h := p.held[job]
 		if spec.Hold > 0 && (h.by == spec.Holder || !now.Before(h.until)) {
 			p.held[job] = fakeHold{spec.Holder, now.Add(spec.Hold)}
 		}
 		h = p.held[job]
-		taken.Jobs[job] = engine.JobTaken{Ours: h.by == spec.Holder, HeldUntil: h.until, Due: p.due[job]}
+		taken.Jobs[job] = upkeep.JobTaken{Ours: h.by == spec.Holder, HeldUntil: h.until, Due: p.due[job]}
 	}
 	for _, lane := range spec.Lanes {
 		if lane != "empty" {
@@ -186,7 +186,7 @@ func (p *fakeProcess) TicksWait() bool {
 	return p.ticksWait
 }
 
-func (p *fakeProcess) do(name engine.Job) func(context.Context, int) (int, error) {
+func (p *fakeProcess) do(name upkeep.Job) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, _ int) (int, error) {
 		if p.slow != nil {
 			p.slow(ctx, name)
@@ -210,7 +210,7 @@ func (p *fakeProcess) jobs() []job {
 	jobs := jobsOf(&upkeep.Upkeep{})
 	for i := range jobs {
 		jobs[i].act, jobs[i].next = p.do(jobs[i].name), nil
-		if jobs[i].name == engine.JobRunSchedules {
+		if jobs[i].name == upkeep.JobRunSchedules {
 			jobs[i].next = p.nextTick
 		}
 	}
@@ -264,24 +264,24 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 	}
 	for name, calls := range p.calls["process"] {
 		switch name {
-		case engine.JobRepairQueue:
-		case engine.JobRepairGroups, engine.JobSummariseFlows, engine.JobSweepWorkers:
+		case upkeep.JobRepairQueue:
+		case upkeep.JobRepairGroups, upkeep.JobSummariseFlows, upkeep.JobSweepWorkers:
 			if n := len(calls); n < 9 || n > 13 {
 				t.Errorf("%s is called %d times in 10 minutes, want about ten", name, n)
 			}
-		case engine.JobPruneWorkerEvents, engine.JobForgetLimitKeys:
+		case upkeep.JobPruneWorkerEvents, upkeep.JobForgetLimitKeys:
 			if n := len(calls); n > 2 {
 				t.Errorf("%s is called %d times in 10 minutes, want at most twice", name, n)
 			}
-		case engine.JobForgetFairPlaces:
+		case upkeep.JobForgetFairPlaces:
 			if n := len(calls); n > 9 {
 				t.Errorf("%s is called %d times in 10 minutes, want at most nine", name, n)
 			}
-		case engine.JobSweepWaits:
+		case upkeep.JobSweepWaits:
 			if n := len(calls); n < 2 || n > 6 {
 				t.Errorf("%s is called %d times in 10 minutes, want ever less often", name, n)
 			}
-		case engine.JobTrimOutboxes, engine.JobPurgeFlows:
+		case upkeep.JobTrimOutboxes, upkeep.JobPurgeFlows:
 			if n := len(calls); n < 5 || n > 10 {
 				t.Errorf("%s is called %d times in 10 minutes, want ever less often, down to each ten minutes", name, n)
 			}
@@ -289,7 +289,7 @@ func TestRunIsNearlySilentWhenIdle(t *testing.T) {
 			t.Errorf("%s is called %d times", name, len(calls))
 		}
 	}
-	if n := len(p.calls["process"][engine.JobRepairQueue]); n < 18 || n > 22 {
+	if n := len(p.calls["process"][upkeep.JobRepairQueue]); n < 18 || n > 22 {
 		t.Errorf("the sweep goes on %d times in 10 minutes, want 20", n)
 	}
 }
@@ -300,20 +300,20 @@ func TestRunTrimsSoonAfterDeletions(t *testing.T) {
 	var began time.Time
 	p := runFor(t, 20*time.Minute, Config{}, func(p *fakeProcess) {
 		began = time.Now()
-		p.due[engine.JobRetain] = began.Add(18 * time.Minute)
-		p.act = func(name engine.Job, _ int) (int, error) {
-			if name != engine.JobRetain {
+		p.due[upkeep.JobRetain] = began.Add(18 * time.Minute)
+		p.act = func(name upkeep.Job, _ int) (int, error) {
+			if name != upkeep.JobRetain {
 				return 0, nil
 			}
 			delete(p.due, name)
 			return 1, nil
 		}
 	})
-	deleted := p.calls["process"][engine.JobRetain]
+	deleted := p.calls["process"][upkeep.JobRetain]
 	if len(deleted) != 1 {
 		t.Fatalf("retains at %v, want once", deleted)
 	}
-	for _, name := range []engine.Job{engine.JobTrimOutboxes, engine.JobPurgeFlows} {
+	for _, name := range []upkeep.Job{upkeep.JobTrimOutboxes, upkeep.JobPurgeFlows} {
 		soon := false
 		for _, at := range p.calls["process"][name] {
 			soon = soon || at.After(deleted[0]) && at.Before(deleted[0].Add(6*time.Second))
@@ -330,19 +330,19 @@ func TestRunCallsDueJobs(t *testing.T) {
 	var began time.Time
 	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
 		began = time.Now()
-		p.due[engine.JobPromoteDelayed] = began.Add(10 * time.Second)
-		p.due[engine.JobExpireDeadlines] = began
-		p.act = func(name engine.Job, _ int) (int, error) {
-			if name == engine.JobPromoteDelayed {
+		p.due[upkeep.JobPromoteDelayed] = began.Add(10 * time.Second)
+		p.due[upkeep.JobExpireDeadlines] = began
+		p.act = func(name upkeep.Job, _ int) (int, error) {
+			if name == upkeep.JobPromoteDelayed {
 				delete(p.due, name)
 			}
 			return 0, nil
 		}
 	})
-	if calls := p.calls["process"][engine.JobPromoteDelayed]; len(calls) != 1 || !calls[0].Equal(began.Add(10*time.Second)) {
+	if calls := p.calls["process"][upkeep.JobPromoteDelayed]; len(calls) != 1 || !calls[0].Equal(began.Add(10*time.Second)) {
 		t.Errorf("promotes at %v, want 10 s after %v", calls, began)
 	}
-	calls := p.calls["process"][engine.JobExpireDeadlines]
+	calls := p.calls["process"][upkeep.JobExpireDeadlines]
 	if len(calls) < 11 || len(calls) > 13 {
 		t.Errorf("ends what is overdue %d times in a minute, want 12", len(calls))
 	}
@@ -351,15 +351,15 @@ func TestRunCallsDueJobs(t *testing.T) {
 func TestRunRepeatsFullBatchesImmediately(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, 1700*time.Millisecond, Config{Batch: 10}, func(p *fakeProcess) {
-		p.due[engine.JobExpireLeases] = time.Now()
-		p.act = func(_ engine.Job, call int) (int, error) {
+		p.due[upkeep.JobExpireLeases] = time.Now()
+		p.act = func(_ upkeep.Job, call int) (int, error) {
 			if call < 5 {
 				return 10, nil
 			}
 			return 9, nil
 		}
 	})
-	calls := p.calls["process"][engine.JobExpireLeases]
+	calls := p.calls["process"][upkeep.JobExpireLeases]
 	if len(calls) != 5 || calls[4] != calls[0] {
 		t.Errorf("called at %v, want 5 times without a pause", calls)
 	}
@@ -369,10 +369,10 @@ func TestRunRepeatsFullBatchesImmediately(t *testing.T) {
 func TestRunAsksSoonAfterWork(t *testing.T) {
 	t.Parallel()
 	p := runFor(t, time.Minute, Config{}, func(p *fakeProcess) {
-		p.due[engine.JobPromoteDelayed] = time.Now()
-		p.act = func(engine.Job, int) (int, error) { return 1, nil }
+		p.due[upkeep.JobPromoteDelayed] = time.Now()
+		p.act = func(upkeep.Job, int) (int, error) { return 1, nil }
 	})
-	if n := len(p.calls["process"][engine.JobPromoteDelayed]); n < 75 || n > 80 {
+	if n := len(p.calls["process"][upkeep.JobPromoteDelayed]); n < 75 || n > 80 {
 		t.Errorf("promotes %d times in a minute, want every %v", n, DefaultInterval/2)
 	}
 }
@@ -397,25 +397,25 @@ func TestRunDoesItsOwnEnginesWork(t *testing.T) {
 		synctest.Wait()
 		f.mu.Lock()
 		due := time.Now().Add(200 * time.Millisecond)
-		f.due[engine.JobPromoteDelayed] = due
+		f.due[upkeep.JobPromoteDelayed] = due
 		f.mu.Unlock()
 		p.delayed <- struct{}{}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		cancel()
 		running.Wait()
-		if calls := f.calls["process"][engine.JobDispatchCompletions]; len(calls) != 1 || !calls[0].Equal(left) {
+		if calls := f.calls["process"][upkeep.JobDispatchCompletions]; len(calls) != 1 || !calls[0].Equal(left) {
 			t.Errorf("dispatches at %v, want %v", calls, left)
 		}
-		if calls := f.calls["process"][engine.JobCancelSiblings]; len(calls) != 1 || !calls[0].Equal(left) {
+		if calls := f.calls["process"][upkeep.JobCancelSiblings]; len(calls) != 1 || !calls[0].Equal(left) {
 			t.Errorf("cancels what is not needed at %v, want %v", calls, left)
 		}
-		calls := f.calls["process"][engine.JobPromoteDelayed]
+		calls := f.calls["process"][upkeep.JobPromoteDelayed]
 		if len(calls) != 1 || calls[0].Before(due) || calls[0].Sub(due) > DefaultInterval/2 {
 			t.Errorf("promotes at %v, want within %v after %v", calls, DefaultInterval/2, due)
 		}
 		for name, calls := range f.calls["process"] {
-			if name != engine.JobDispatchCompletions && name != engine.JobPromoteDelayed && name != engine.JobCancelSiblings {
+			if name != upkeep.JobDispatchCompletions && name != upkeep.JobPromoteDelayed && name != upkeep.JobCancelSiblings {
 				t.Errorf("%s of another process is called at %v", name, calls)
 			}
 		}
@@ -429,8 +429,8 @@ func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 	for _, silent := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeDatabase()
-			f.act = func(engine.Job, int) (int, error) { return 0, nil }
-			f.due[engine.JobExpireLeases] = time.Now()
+			f.act = func(upkeep.Job, int) (int, error) { return 0, nil }
+			f.due[upkeep.JobExpireLeases] = time.Now()
 			first, second := f.process("first"), f.process("second")
 			ctx, cancel := context.WithCancel(t.Context())
 			stopping, stop := context.WithCancel(ctx)
@@ -444,11 +444,11 @@ func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 			if n := len(f.calls["second"]); n > 0 {
 				t.Errorf("the second process does %d jobs beside the first", n)
 			}
-			if n := len(f.calls["first"][engine.JobExpireLeases]); n < 30 {
+			if n := len(f.calls["first"][upkeep.JobExpireLeases]); n < 30 {
 				t.Errorf("the first process does the job %d times", n)
 			}
 			first.cut = silent
-			since := f.held[engine.JobExpireLeases].until
+			since := f.held[upkeep.JobExpireLeases].until
 			f.mu.Unlock()
 			if left := time.Until(since); left > 4*time.Second {
 				t.Errorf("the job is held for %v more", left)
@@ -460,7 +460,7 @@ func TestRunActsInOneOfTwoProcesses(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			f.mu.Lock()
-			calls := f.calls["second"][engine.JobExpireLeases]
+			calls := f.calls["second"][upkeep.JobExpireLeases]
 			f.mu.Unlock()
 			within := 2 * time.Millisecond
 			if !silent {
@@ -523,15 +523,15 @@ func TestRunBacksOff(t *testing.T) {
 	var log bytes.Buffer
 	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	p := runFor(t, 30*time.Minute, cfg, func(p *fakeProcess) {
-		p.due[engine.JobExpireLeases], p.due[engine.JobPromoteDelayed] = time.Now(), time.Now()
-		p.act = func(job engine.Job, call int) (int, error) {
-			if job == engine.JobExpireLeases && call <= 30 {
+		p.due[upkeep.JobExpireLeases], p.due[upkeep.JobPromoteDelayed] = time.Now(), time.Now()
+		p.act = func(job upkeep.Job, call int) (int, error) {
+			if job == upkeep.JobExpireLeases && call <= 30 {
 				return 0, errors.New("no row")
 			}
 			return 0, nil
 		}
 	})
-	calls := p.calls["process"][engine.JobExpireLeases]
+	calls := p.calls["process"][upkeep.JobExpireLeases]
 	if d := calls[29].Sub(calls[28]); d < maxPause/2 || d > maxPause {
 		t.Errorf("%v between failures, want the longest pause in the end", d)
 	}
@@ -539,7 +539,7 @@ func TestRunBacksOff(t *testing.T) {
 		t.Errorf("%v between calls after the failures, want the interval again", d)
 	}
 	wantPaced(t, log.String(), "no row", 30)
-	if n := len(p.calls["process"][engine.JobPromoteDelayed]); n < 1100 {
+	if n := len(p.calls["process"][upkeep.JobPromoteDelayed]); n < 1100 {
 		t.Errorf("%d calls of another job, want it undisturbed", n)
 	}
 }

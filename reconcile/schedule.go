@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
 )
 
@@ -165,7 +165,7 @@ func (s *schedule) note(c call, now time.Time) {
 	if c.done > 0 && !c.sweep && c.scheduled.next == nil {
 		s.askSoon()
 	}
-	if c.name == engine.JobRunSchedules || c.name == engine.JobAdmitWaiting {
+	if c.name == upkeep.JobRunSchedules || c.name == upkeep.JobAdmitWaiting {
 		s.awaitEnds(s.eng.TicksWait() || s.eng.AdmissionsWait())
 	}
 	if c.done > 0 {
@@ -175,7 +175,7 @@ func (s *schedule) note(c call, now time.Time) {
 }
 
 // follow makes the sweeps after a job run soon.
-func (s *schedule) follow(name engine.Job, now time.Time) {
+func (s *schedule) follow(name upkeep.Job, now time.Time) {
 	for _, j := range s.jobs {
 		if j.after != name {
 			continue
@@ -195,7 +195,7 @@ func (s *schedule) askSoon() {
 }
 
 // call makes a job due at once, even if another process holds it.
-func (s *schedule) call(name engine.Job) {
+func (s *schedule) call(name upkeep.Job) {
 	for _, j := range s.jobs {
 		if j.name == name {
 			j.at, j.wanted = time.Now(), true
@@ -204,7 +204,7 @@ func (s *schedule) call(name engine.Job) {
 }
 
 // expect makes a job due as early as its pace allows, if this process holds it.
-func (s *schedule) expect(name engine.Job) {
+func (s *schedule) expect(name upkeep.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.ours && j.failing.Idle() && (j.at.IsZero() || now.Before(j.at)) {
 			j.at = later(now, j.notYet)
@@ -216,7 +216,7 @@ func (s *schedule) expect(name engine.Job) {
 // expectDelay makes this process promote the executions delayed here, since the holder may look too late.
 func (s *schedule) expectDelay() {
 	for _, j := range s.jobs {
-		if j.name == engine.JobPromoteDelayed {
+		if j.name == upkeep.JobPromoteDelayed {
 			j.nearby = true
 		}
 	}
@@ -225,7 +225,7 @@ func (s *schedule) expectDelay() {
 
 // expectNearby makes this process do a job for work made here, as early as the job's pace allows, even if another
 // process holds the job.
-func (s *schedule) expectNearby(name engine.Job) {
+func (s *schedule) expectNearby(name upkeep.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.failing.Idle() {
 			j.nearby, j.wanted = true, j.running
@@ -240,7 +240,7 @@ const endsPace = 100 * time.Millisecond
 // expectEnd makes this process look at the admissions and the ticks waiting for an execution to end. Most ends release
 // their places to others at once, or report work for the gate.
 func (s *schedule) expectEnd(now time.Time) {
-	waits := map[engine.Job]bool{engine.JobAdmitWaiting: s.eng.AdmissionsWait(), engine.JobRunSchedules: s.eng.TicksWait()}
+	waits := map[upkeep.Job]bool{upkeep.JobAdmitWaiting: s.eng.AdmissionsWait(), upkeep.JobRunSchedules: s.eng.TicksWait()}
 	for _, j := range s.jobs {
 		if !waits[j.name] || !j.failing.Idle() || !j.ours && !j.nearby || !j.latest.IsZero() {
 			continue
@@ -253,7 +253,7 @@ func (s *schedule) expectEnd(now time.Time) {
 
 // ask renews and takes jobs, and plans them by the database's report of work.
 func (s *schedule) ask(ctx context.Context) {
-	spec := engine.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]engine.Job, len(s.jobs))}
+	spec := upkeep.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]upkeep.Job, len(s.jobs))}
 	for i, j := range s.jobs {
 		spec.Jobs[i] = j.name
 	}
@@ -318,7 +318,7 @@ func remind(c chan<- struct{}) {
 const lanesPace = 20
 
 // plan sets when a job is called, from the database's answer.
-func (s *schedule) plan(j *scheduled, of engine.JobTaken, databaseNow, now time.Time) {
+func (s *schedule) plan(j *scheduled, of upkeep.JobTaken, databaseNow, now time.Time) {
 	if j.ours = of.Ours; !j.ours {
 		if takeover := now.Add(max(of.HeldUntil.Sub(databaseNow), 0) + time.Millisecond); takeover.Before(s.askAt) {
 			s.askAt = takeover

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
 // ticking runs a process that holds the job of the schedules for a while, and then calls act. It returns when the job is called
@@ -17,7 +17,7 @@ func ticking(t *testing.T, arrange func(*fakeProcess), act func(p, other *fakePr
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeDatabase()
-		f.act = func(engine.Job, int) (int, error) { return 0, nil }
+		f.act = func(upkeep.Job, int) (int, error) { return 0, nil }
 		p, other := f.process("process"), f.process("other")
 		if arrange != nil {
 			arrange(p)
@@ -32,12 +32,12 @@ func ticking(t *testing.T, arrange func(*fakeProcess), act func(p, other *fakePr
 		act(p, other)
 		cancel()
 		running.Wait()
-		for _, at := range p.calls["process"][engine.JobRunSchedules] {
+		for _, at := range p.calls["process"][upkeep.JobRunSchedules] {
 			if !at.Before(began) {
 				calls = append(calls, at.Sub(began))
 			}
 		}
-		if calls := p.calls["other"][engine.JobRunSchedules]; len(calls) > 0 {
+		if calls := p.calls["other"][upkeep.JobRunSchedules]; len(calls) > 0 {
 			t.Errorf("another process looks at %v", calls)
 		}
 	})
@@ -52,8 +52,8 @@ func TestRunSleepsUntilTheNextTick(t *testing.T) {
 	var due time.Time
 	got := ticking(t, func(p *fakeProcess) {
 		left := pauses
-		p.act = func(name engine.Job, _ int) (int, error) {
-			if name == engine.JobRunSchedules {
+		p.act = func(name upkeep.Job, _ int) (int, error) {
+			if name == upkeep.JobRunSchedules {
 				if due = (time.Time{}); len(left) > 0 {
 					due, left = time.Now().Add(left[0]), left[1:]
 				}
@@ -72,7 +72,7 @@ func TestRunSleepsUntilTheNextTick(t *testing.T) {
 		}
 	}, func(p, _ *fakeProcess) {
 		p.mu.Lock()
-		p.due[engine.JobRunSchedules] = time.Now()
+		p.due[upkeep.JobRunSchedules] = time.Now()
 		p.mu.Unlock()
 		p.wake("rescheduled")
 		time.Sleep(time.Minute)

@@ -5,7 +5,7 @@
 --
 -- Passages: held_execution.
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
     -- The executions that end.
@@ -113,7 +113,7 @@ WHERE
 --
 -- Passages: set_ended, held_execution, held_attempt, lease_events.
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
--- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, engine.ExpireWaits.
+-- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end.

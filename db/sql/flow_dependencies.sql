@@ -60,7 +60,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -180,7 +180,7 @@ RETURNING
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -239,7 +239,7 @@ GROUP BY
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -367,7 +367,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -472,7 +472,7 @@ RETURNING
 --
 -- Passages: set_ended.
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -571,7 +571,7 @@ FROM skipped AS s;
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -629,7 +629,7 @@ WHERE
 -- under a raised epoch.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
@@ -682,7 +682,7 @@ WHERE
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases,
--- engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue,
+-- engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,

@@ -17,7 +17,7 @@ FROM (
 -- member without success, or changes a flow's structure, holds it.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
+-- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
@@ -34,7 +34,7 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, engine.ExpireWaits,
+-- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
@@ -106,7 +106,7 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- both locks. A flow without a row needs only the first.
 --
 -- Used by: engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
--- upkeep.ExpireDeadlines, engine.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
+-- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
 -- engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, upkeep.PurgeFlows, upkeep.CancelSiblings,
 -- upkeep.RepairGroups, upkeep.CancelFlows.
 -- Locks: L0 skips (transaction-level advisory locks, exclusive, then the flows' rows FOR NO KEY UPDATE).

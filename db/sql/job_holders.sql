@@ -5,7 +5,7 @@
 -- or if no index can find one. Every row has the given lanes that have entries in the queue.
 --
 -- Passages: job_due.
--- Used by: engine.TakeJobs.
+-- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -226,7 +226,7 @@ ORDER BY a.name;
 -- name: ReturnJobs :exec
 -- ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
 --
--- Used by: engine.ReturnJobs.
+-- Used by: upkeep.ReturnJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE).
 UPDATE ffx_job AS j
 SET held_until_ms = 0

@@ -242,7 +242,7 @@ CROSS JOIN LATERAL (
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 -- engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
--- engine.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
+-- upkeep.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
     -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.

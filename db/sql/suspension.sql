@@ -76,7 +76,7 @@ SELECT coalesce((SELECT bool_and(ffx_is_path(p.path)) FROM (SELECT unnest(@paths
 -- ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
 -- timeout, it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
 --
--- Used by: engine.Resume, engine.ExpireWaits.
+-- Used by: engine.Resume, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
 SELECT coalesce(
     ffx_resume(
@@ -90,7 +90,7 @@ SELECT coalesce(
 -- ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
 -- executions.
 --
--- Used by: engine.ExpireWaits.
+-- Used by: upkeep.ExpireWaits.
 -- Locks: none. Spans partitions.
 SELECT
     s.timeout_at_ms::bigint AS timeout_at_ms,
@@ -130,7 +130,7 @@ ORDER BY
 -- TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
 -- holds. highest_epoch: of the execution and its attempts.
 --
--- Used by: engine.ExpireWaits.
+-- Used by: upkeep.ExpireWaits.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
 WITH input AS (
     SELECT
@@ -162,7 +162,7 @@ LIMIT @max_items::integer;
 -- ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
 -- 0). No row: the wait is over, or its time is not.
 --
--- Used by: engine.ExpireWaits.
+-- Used by: upkeep.ExpireWaits.
 -- Locks: none. The caller has locked the executions.
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -199,7 +199,7 @@ CROSS JOIN LATERAL (
 -- ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
 -- ended them. Their signals stay readable.
 --
--- Used by: engine.ExpireWaits.
+-- Used by: upkeep.ExpireWaits.
 -- Locks: L1 held; L5 held, by the execution's row.
 UPDATE ff_suspension_current AS s
 SET
@@ -305,7 +305,7 @@ LEFT JOIN LATERAL (
 -- name: EscalateWait :exec
 -- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
 --
--- Used by: engine.ExpireWaits.
+-- Used by: upkeep.ExpireWaits.
 -- Locks: L1 held; L5 held, by the execution's row.
 WITH escalated AS (
     UPDATE ff_suspension_current AS s

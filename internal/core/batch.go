@@ -58,8 +58,8 @@ func InChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 	return nil
 }
 
-// MaxSweep is the largest batch of [engine.JobRepairQueue], [engine.JobRepairGroups], [engine.JobSummariseFlows] and
-// [engine.JobSweepWaits].
+// MaxSweep is the largest batch of the job repair_queue, the job repair_groups, the job summarise_flows and
+// the job sweep_waits.
 const MaxSweep = 15_000
 
 // ValidItems returns the positions that check accepts, and fills the outcomes of the others.

@@ -151,3 +151,22 @@ func ReadAgain[T any](c *Core, read func() (T, error)) (T, error) {
 		}
 	}
 }
+
+// PlannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
+// message without transaction settings, and is planned for the present tables every time instead. With [engine.Config.Now] they are
+// a test's: small, and planned once.
+func (c *Core) PlannedAnew() db.DBTX {
+	if c.Now != nil && c.Tx == nil {
+		return c.Runner.Plain()
+	}
+	if c.Tx != nil {
+		return plannedAnew{c.Tx}
+	}
+	return plannedAnew{c.Runner.Plain()}
+}
+
+type plannedAnew struct{ db.DBTX }
+
+func (c plannedAnew) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return c.DBTX.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}

@@ -16,7 +16,7 @@ import (
 )
 
 // MaxSkipLevels limits the levels of executions that one transaction skips. Deeper levels are left to
-// [Maintenance.DispatchCompletions], by events that are not marked as dispatched.
+// the job dispatch_completions, by events that are not marked as dispatched.
 const MaxSkipLevels = 64
 
 // EndedExecution is an execution that the current transaction has ended.
@@ -399,7 +399,7 @@ func CancelRemaining(decided []DecidedGroup) (groups DecidedArrays) {
 }
 
 // EnqueueSiblingCancels records newly decided groups whose remaining upstreams may be unneeded, for
-// [Maintenance.CancelSiblings].
+// the job cancel_siblings.
 func (c *Core) EnqueueSiblingCancels(ctx context.Context, tx *Txn, decided DecidedArrays, nowMs int64) error {
 	if decided.Empty() {
 		return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // leaveUncounted reopens those edges of unsure that were marked although their group has no row. It marks the ended
-// executions with open edges, so that [Maintenance.DispatchCompletions] counts them under the flow's exclusive lock.
+// executions with open edges, so that the job dispatch_completions counts them under the flow's exclusive lock.
 func (c *Core) leaveUncounted(ctx context.Context, tx *Txn, unsure, ended []EndedExecution) error {
 	members := MemberArrays(unsure)
 	if members.Empty() {

@@ -286,10 +286,10 @@ func TestACrashAfterABreachLosesNoCancellation(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 	wantCancelled(t, f, b, all)
-	taken, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), engine.JobSpec{
-		Holder: id.WorkerInstanceID(f.Name), Hold: time.Minute, Jobs: []engine.Job{engine.JobCancelOverBudget},
+	taken, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), upkeep.JobSpec{
+		Holder: id.WorkerInstanceID(f.Name), Hold: time.Minute, Jobs: []upkeep.Job{upkeep.JobCancelOverBudget},
 	})
-	if due := taken.Jobs[engine.JobCancelOverBudget].Due; err != nil || due.IsZero() || due.After(taken.Now) {
+	if due := taken.Jobs[upkeep.JobCancelOverBudget].Due; err != nil || due.IsZero() || due.After(taken.Now) {
 		t.Errorf("due %v, %v", due, err)
 	}
 	if n, err := upkeep.Of(f.Rival(t).Engine).CancelOverBudget(t.Context(), 10); n != 2 || err != nil {

@@ -260,8 +260,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return r.f.Lane, true
 	case reflect.TypeFor[state.BlockingReason]():
 		return state.PausedByOperator, true
-	case reflect.TypeFor[engine.Job]():
-		return engine.JobRetain, true
+	case reflect.TypeFor[upkeep.Job]():
+		return upkeep.JobRetain, true
 	case reflect.TypeFor[events.Outbox]():
 		return events.LeaseOutbox, true
 	case reflect.TypeFor[time.Duration]():

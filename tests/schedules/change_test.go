@@ -128,8 +128,8 @@ func TestSchedulesGoOnAfterAClockThatWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Advance(-24 * time.Hour)
-	asked, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), engine.JobSpec{Holder: "p", Jobs: []engine.Job{engine.JobRunSchedules}})
-	if due := asked.Jobs[engine.JobRunSchedules].Due; err != nil || !due.Equal(asked.Now) {
+	asked, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), upkeep.JobSpec{Holder: "p", Jobs: []upkeep.Job{upkeep.JobRunSchedules}})
+	if due := asked.Jobs[upkeep.JobRunSchedules].Due; err != nil || !due.Equal(asked.Now) {
 		t.Errorf("due %v, now %v, error %v", due, asked.Now, err)
 	}
 	late := f.EngineOn(t, f.Pool, engine.Config{})

@@ -23,17 +23,17 @@ import (
 )
 
 // allJobs are the jobs whose due times the database returns.
-var allJobs = []engine.Job{
-	engine.JobExpireLeases, engine.JobPromoteDelayed, engine.JobExpireAttempts, engine.JobExpireDeadlines,
-	engine.JobPruneCreationKeys, engine.JobDispatchCompletions, engine.JobCancelSiblings,
+var allJobs = []upkeep.Job{
+	upkeep.JobExpireLeases, upkeep.JobPromoteDelayed, upkeep.JobExpireAttempts, upkeep.JobExpireDeadlines,
+	upkeep.JobPruneCreationKeys, upkeep.JobDispatchCompletions, upkeep.JobCancelSiblings,
 }
 
 const jobHold = 4 * time.Second
 
-func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.WorkerInstanceID) engine.JobsTaken {
+func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.WorkerInstanceID) upkeep.JobsTaken {
 	t.Helper()
-	taken, err := upkeep.Of(eng).TakeJobs(t.Context(), engine.JobSpec{
-		Holder: holder, Hold: jobHold, Jobs: slices.Concat(allJobs, []engine.Job{engine.JobRepairQueue}), Lanes: []id.LaneID{"empty", f.Lane},
+	taken, err := upkeep.Of(eng).TakeJobs(t.Context(), upkeep.JobSpec{
+		Holder: holder, Hold: jobHold, Jobs: slices.Concat(allJobs, []upkeep.Job{upkeep.JobRepairQueue}), Lanes: []id.LaneID{"empty", f.Lane},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.Wo
 	return taken
 }
 
-func ours(taken engine.JobsTaken) (n int) {
+func ours(taken upkeep.JobsTaken) (n int) {
 	for _, job := range taken.Jobs {
 		if job.Ours {
 			n++
@@ -128,7 +128,7 @@ func TestTakeJobsSkipsLockedRows(t *testing.T) {
 // Each job is due when the first row of its own is, and not without one.
 func TestTakeJobsReportsDueTimes(t *testing.T) {
 	f := fixture.NewCloned(t)
-	check := func(situation string, want map[engine.Job]time.Time) {
+	check := func(situation string, want map[upkeep.Job]time.Time) {
 		t.Helper()
 		taken := takeJobs(t, f, f.Engine, "holder")
 		if !taken.Now.Equal(f.Time()) {
@@ -148,20 +148,20 @@ func TestTakeJobsReportsDueTimes(t *testing.T) {
 	f.Create(t, func(s *engine.ExecutionSpec) {
 		s.IdempotencyKey, s.Policy = "key", &policy.Execution{DedupWindow: time.Second}
 	})
-	due := map[engine.Job]time.Time{
-		engine.JobExpireLeases: fixture.Start.Add(fixture.LeaseTTL), engine.JobPromoteDelayed: fixture.Start.Add(2 * time.Minute),
-		engine.JobExpireAttempts: fixture.Start.Add(2 * time.Second), engine.JobExpireDeadlines: fixture.Start.Add(time.Minute),
-		engine.JobPruneCreationKeys: fixture.Start.Add(time.Second),
+	due := map[upkeep.Job]time.Time{
+		upkeep.JobExpireLeases: fixture.Start.Add(fixture.LeaseTTL), upkeep.JobPromoteDelayed: fixture.Start.Add(2 * time.Minute),
+		upkeep.JobExpireAttempts: fixture.Start.Add(2 * time.Second), upkeep.JobExpireDeadlines: fixture.Start.Add(time.Minute),
+		upkeep.JobPruneCreationKeys: fixture.Start.Add(time.Second),
 	}
 	check("with one of each", due)
 	foreign := f.Create(t)
 	f.SetExecution(t, foreign, fmt.Sprintf("ffx_execution_deadline_ms = NULL, deadline_at_ms = %d", fixture.Start.Add(30*time.Second).UnixMilli()))
-	due[engine.JobExpireDeadlines] = fixture.Start.Add(30 * time.Second)
+	due[upkeep.JobExpireDeadlines] = fixture.Start.Add(30 * time.Second)
 	f.Exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms) VALUES (1, gen_random_uuid(), 'success', 1)`)
 	f.Exec(t, "INSERT INTO ff_pending_cancel_groups VALUES (1, gen_random_uuid(), gen_random_uuid(), 1)")
-	due[engine.JobDispatchCompletions], due[engine.JobCancelSiblings] = fixture.Start, fixture.Start
+	due[upkeep.JobDispatchCompletions], due[upkeep.JobCancelSiblings] = fixture.Start, fixture.Start
 	f.Exec(t, "UPDATE ff_completion_event SET committed_at_ms = $1", fixture.Start.UnixMilli())
-	due[engine.JobRetain] = fixture.Start.Add(7 * 24 * time.Hour)
+	due[upkeep.JobRetain] = fixture.Start.Add(7 * 24 * time.Hour)
 	check("with what another program left", due)
 	late, early := id.NewFlowID(), id.NewFlowID()
 	for flow, graceUntil := range map[id.FlowID]any{late: fixture.Start.Add(time.Hour).UnixMilli(), early: nil} {
@@ -170,21 +170,21 @@ func TestTakeJobsReportsDueTimes(t *testing.T) {
 			"grace_until_ms": graceUntil, "cancellation_policy": "cancel_all",
 		}, nil)
 	}
-	due[engine.JobCancelFlows] = fixture.Start.Add(time.Second)
+	due[upkeep.JobCancelFlows] = fixture.Start.Add(time.Second)
 	check("with a cancellation that was asked for", due)
 	f.Exec(t, "DELETE FROM ff_cancel_backlog WHERE flow_id = $1", early)
-	due[engine.JobCancelFlows] = fixture.Start.Add(time.Hour)
+	due[upkeep.JobCancelFlows] = fixture.Start.Add(time.Hour)
 	check("with one that has a grace", due)
 	f.Exec(t, "UPDATE ff_completion_event SET dispatched_at_ms = 1, committed_at_ms = $1", fixture.Start.Add(-24*time.Hour).UnixMilli())
 	f.Exec(t, "DELETE FROM ff_pending_cancel_groups")
-	delete(due, engine.JobDispatchCompletions)
-	delete(due, engine.JobCancelSiblings)
-	due[engine.JobRetain] = fixture.Start.Add(6 * 24 * time.Hour)
+	delete(due, upkeep.JobDispatchCompletions)
+	delete(due, upkeep.JobCancelSiblings)
+	due[upkeep.JobRetain] = fixture.Start.Add(6 * 24 * time.Hour)
 	check("with an end of a day ago", due)
 	if err := f.Operator().SetLaneRetention(t.Context(), "elsewhere", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	due[engine.JobRetain] = fixture.Start
+	due[upkeep.JobRetain] = fixture.Start
 	check("with a lane that keeps what has ended for an hour", due)
 }
 
@@ -209,7 +209,7 @@ func TestTakeJobsReportsLanesWithWork(t *testing.T) {
 func TestTakeJobsWithoutAHoldTakesNone(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Create(t)
-	ask := engine.JobSpec{Holder: "asks", Jobs: allJobs, Lanes: []id.LaneID{f.Lane}}
+	ask := upkeep.JobSpec{Holder: "asks", Jobs: allJobs, Lanes: []id.LaneID{f.Lane}}
 	for range 2 {
 		taken, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), ask)
 		if err != nil || len(taken.Jobs) != len(allJobs) || len(taken.Lanes) != 1 {
@@ -226,7 +226,7 @@ func TestTakeJobsWithoutAHoldTakesNone(t *testing.T) {
 
 func TestTakeJobsRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
-	for field, spec := range map[string]engine.JobSpec{
+	for field, spec := range map[string]upkeep.JobSpec{
 		"JobSpec.Holder":   {Hold: time.Second},
 		"JobSpec.Hold":     {Holder: "holder", Hold: time.Microsecond},
 		"JobSpec.Lanes[1]": {Holder: "holder", Hold: time.Second, Lanes: []id.LaneID{"lane", ""}},

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -6,14 +6,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// A Job names an operation of [Maintenance] that one process runs at a time.
+// A Job names an operation of [engine.Maintenance] that one process runs at a time.
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
@@ -53,7 +51,7 @@ const (
 	JobForgetFairPlaces    Job = "forget_fair_places"
 )
 
-// JobSpec is the input of [Maintenance.TakeJobs]: a process and the jobs it wants.
+// JobSpec is the input of [Upkeep.TakeJobs]: a process and the jobs it wants.
 type JobSpec struct {
 	Holder id.WorkerInstanceID // identifies the process in every call, uniquely
 	Hold   time.Duration       // how long other processes leave the jobs to it, at least 1 ms; 0: it takes none, and only asks
@@ -61,14 +59,14 @@ type JobSpec struct {
 	Lanes  []id.LaneID // lanes to check for work
 }
 
-// JobsTaken is the result of [Maintenance.TakeJobs].
+// JobsTaken is the result of [Upkeep.TakeJobs].
 type JobsTaken struct {
 	Now   time.Time // the database's time
 	Jobs  map[Job]JobTaken
 	Lanes []id.LaneID // the given lanes with queued work, possibly for other kinds or capabilities
 }
 
-// JobTaken is the result of [Maintenance.TakeJobs] for one job.
+// JobTaken is the result of [Upkeep.TakeJobs] for one job.
 type JobTaken struct {
 	Ours      bool      // the caller runs the job
 	HeldUntil time.Time // if it is another holder's: the earliest time to take it
@@ -79,14 +77,13 @@ type JobTaken struct {
 // jobs have work and when, so that idle jobs issue no statements. It also deletes lease timers whose leases this engine
 // has all seen end.
 //
-// The hold only avoids duplicate work: every operation of [Maintenance] is safe in any number of processes, and may
+// The hold only avoids duplicate work: every operation of [engine.Maintenance] is safe in any number of processes, and may
 // continue beyond its hold. If a job's row stays locked after its hold has ended, every process that asks runs the job.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one
 // more if there are lease timers to delete. Safe to repeat.
-func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) {
+func (u *Upkeep) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) {
 	const op = "take jobs"
-	e := m.e
 	if err := spec.Holder.Validate(); err != nil {
 		return JobsTaken{}, core.Wrap(op, core.InvalidBecause("JobSpec.Holder", err))
 	}
@@ -102,17 +99,17 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 			return JobsTaken{}, core.Wrap(op, err)
 		}
 	}
-	if err := e.c.ForgetLeaseTimers(ctx, op); err != nil {
+	if err := u.c.ForgetLeaseTimers(ctx, op); err != nil {
 		return JobsTaken{}, err
 	}
 	params := db.TakeJobsParams{
-		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: e.c.LookAfterMs(),
-		NowMs: e.c.NowMs(), Names: make([]string, len(spec.Jobs)),
+		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: u.c.LookAfterMs(),
+		NowMs: u.c.NowMs(), Names: make([]string, len(spec.Jobs)),
 	}
 	for i, job := range spec.Jobs {
 		params.Names[i] = string(job)
 	}
-	rows, err := e.c.Q.TakeJobs(ctx, e.plannedAnew(), params)
+	rows, err := u.c.Q.TakeJobs(ctx, u.c.PlannedAnew(), params)
 	if err != nil {
 		return JobsTaken{}, core.Wrap(op, err)
 	}
@@ -134,51 +131,18 @@ func (m Maintenance) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, err
 	return taken, nil
 }
 
-// ReturnJobs releases all jobs of a process, so that another process takes them with its next [Maintenance.TakeJobs].
+// ReturnJobs releases all jobs of a process, so that another process takes them with its next [Upkeep.TakeJobs].
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement, without lock waits. Safe to repeat.
-func (m Maintenance) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
+func (u *Upkeep) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
 	const op = "return jobs"
 	if err := holder.Validate(); err != nil {
 		return core.Wrap(op, core.InvalidBecause("holder", err))
 	}
-	return core.Wrap(op, m.e.c.Q.ReturnJobs(ctx, m.e.plannedAnew(), string(holder)))
+	return core.Wrap(op, u.c.Q.ReturnJobs(ctx, u.c.PlannedAnew(), string(holder)))
 }
 
 // Delayed returns a channel that receives a value after this engine has committed a transaction of its own that delayed
 // an execution, for example by a retry. Its time may come before the next check for delays. It buffers one value, and
 // each goes to one receiver.
-func (m Maintenance) Delayed() <-chan struct{} { return m.e.c.Delayed }
-
-// QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
-// before it claims from lanes without a notification.
-//
-// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
-	const op = "list queued lanes"
-	asked, err := core.LaneTexts(lanes, "lanes")
-	if err != nil {
-		return nil, core.Wrap(op, err)
-	}
-	queued, err := e.c.Q.ListQueuedAmong(ctx, e.plannedAnew(), asked)
-	return core.IDsOfLanes(queued), core.Wrap(op, err)
-}
-
-// plannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
-// message without transaction settings, and is planned for the present tables every time instead. With [Config.Now] they are
-// a test's: small, and planned once.
-func (e *Engine) plannedAnew() db.DBTX {
-	if e.cfg.Now != nil && e.c.Tx == nil {
-		return e.c.Runner.Plain()
-	}
-	if e.c.Tx != nil {
-		return plannedAnew{e.c.Tx}
-	}
-	return plannedAnew{e.c.Runner.Plain()}
-}
-
-type plannedAnew struct{ db.DBTX }
-
-func (c plannedAnew) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return c.DBTX.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-}
+func (u *Upkeep) Delayed() <-chan struct{} { return u.c.Delayed }

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -21,17 +22,16 @@ import (
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of members exclusively if they end,
 // executions, then their attempts. It skips locked executions, flows and dependents for the next call. Emits events as the
 // effect does. Safe to repeat and to run in any number of processes.
-func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireWaits(ctx context.Context, batch int) (int, error) {
 	const op = "expire waits"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanTimedOutWaitsParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: core.ScanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: u.c.NowMs(), PageSize: core.ScanPage,
 	}
-	return e.c.NewPass(op, e.timeOut).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
-		rows, err := e.c.Q.ScanTimedOutWaits(ctx, e.c.Reader(), position)
+	return u.c.NewPass(op, u.timeOut).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
+		rows, err := u.c.Q.ScanTimedOutWaits(ctx, u.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
 		}
@@ -47,12 +47,12 @@ func (m Maintenance) ExpireWaits(ctx context.Context, batch int) (int, error) {
 }
 
 // timeOut applies the effects of those waits that it can lock and that have still timed out.
-func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
+func (u *Upkeep) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	var arrays core.ExecutionArrays
 	for _, c := range due {
 		arrays.Add(c.Partition, c.Execution)
 	}
-	taken, err := e.c.Q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
+	taken, err := u.c.Q.TakeSuspended(ctx, tx, db.TakeSuspendedParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, MaxItems: int32(limit),
 	})
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 	}
 	forgotten := 0
 	if len(taken) < min(len(due), limit) {
-		if forgotten, err = e.forgetWaits(ctx, tx, due, taken); err != nil || len(taken) == 0 {
+		if forgotten, err = u.forgetWaits(ctx, tx, due, taken); err != nil || len(taken) == 0 {
 			return forgotten, err
 		}
 	}
@@ -68,12 +68,12 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.c.LockCurrentAttempts(ctx, tx, executions)
+	current, err := u.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	timeouts, err := e.c.Q.ReadTimeouts(ctx, tx, db.ReadTimeoutsParams{
-		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: e.c.NowMs(),
+	timeouts, err := u.c.Q.ReadTimeouts(ctx, tx, db.ReadTimeoutsParams{
+		PartitionKeys: executions.Partitions, ExecutionIDs: executions.Executions, NowMs: u.c.NowMs(),
 	})
 	if err != nil {
 		return 0, err
@@ -86,33 +86,33 @@ func (e *Engine) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 		failed: core.NewEnding(nowMs, state.OutcomeFailed), expired: core.NewEnding(nowMs, state.OutcomeExpired), cancelled: core.NewCancelling(nowMs),
 	}
 	for _, timeout := range timeouts {
-		row, effect := taken[timeout.Ord], OnTimeout(timeout.TimeoutBehavior)
+		row, effect := taken[timeout.Ord], engine.OnTimeout(timeout.TimeoutBehavior)
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 		attempt := current[row.ExecutionID]
-		if attempt.Busy || effect.ends() && row.FlowID != nil && !flows.Has(*row.FlowID) {
+		if attempt.Busy || effect.Ends() && row.FlowID != nil && !flows.Has(*row.FlowID) {
 			continue // its end needs the flow; the next scan expects it
 		}
 		acted++
 		switch {
-		case effect.ends():
+		case effect.Ends():
 			ends.add(effect, x, attempt, row.HighestEpoch)
-		case effect == EscalateOnTimeout:
-			err = e.c.Q.EscalateWait(ctx, tx, db.EscalateWaitParams{
+		case effect == engine.EscalateOnTimeout:
+			err = u.c.Q.EscalateWait(ctx, tx, db.EscalateWaitParams{
 				PartitionKey: row.PartitionKey, ExecutionID: row.ExecutionID, NowMs: nowMs,
 			})
 		default:
-			err = e.resumeByTimeout(ctx, tx, x, timeout)
+			err = u.resumeByTimeout(ctx, tx, x, timeout)
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
-	return acted, ends.write(ctx, e, tx)
+	return acted, ends.write(ctx, u, tx)
 }
 
 // forgetWaits closes the waits of those due executions that are not suspended, which another program has resumed or
 // ended, and returns how many. Otherwise every scan would find them again. Locked executions are left to the next scan.
-func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candidate, taken []db.TakeSuspendedRow) (int, error) {
+func (u *Upkeep) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candidate, taken []db.TakeSuspendedRow) (int, error) {
 	suspended := make(map[id.ExecutionUUID]bool, len(taken))
 	for _, row := range taken {
 		suspended[row.ExecutionID] = true
@@ -123,7 +123,7 @@ func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candi
 			rest.Add(c.Partition, c.Execution)
 		}
 	}
-	rows, err := e.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.Partitions, ExecutionIDs: rest.Executions})
+	rows, err := u.c.Q.TakeExecutions(ctx, tx, db.TakeExecutionsParams{PartitionKeys: rest.Partitions, ExecutionIDs: rest.Executions})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -131,13 +131,8 @@ func (e *Engine) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candi
 		locked.Partitions = append(locked.Partitions, rest.Partitions[row.Ord])
 		locked.Executions = append(locked.Executions, rest.Executions[row.Ord])
 	}
-	n, err := e.c.Q.ForgetWaitTimeouts(ctx, tx, db.ForgetWaitTimeoutsParams{PartitionKeys: locked.Partitions, ExecutionIDs: locked.Executions})
+	n, err := u.c.Q.ForgetWaitTimeouts(ctx, tx, db.ForgetWaitTimeoutsParams{PartitionKeys: locked.Partitions, ExecutionIDs: locked.Executions})
 	return int(n), err
-}
-
-// ends reports whether a timeout ends the execution.
-func (t OnTimeout) ends() bool {
-	return t == FailOnTimeout || t == ExpireOnTimeout || t == CancelOnTimeout
 }
 
 // timeoutEnds are the executions that end because their waits timed out, by their outcomes.
@@ -146,36 +141,36 @@ type timeoutEnds struct {
 	cancelled       *core.Cancelling
 }
 
-func (t *timeoutEnds) add(effect OnTimeout, x id.ExecutionID, attempt db.TakeCurrentAttemptsRow, epoch int64) {
+func (t *timeoutEnds) add(effect engine.OnTimeout, x id.ExecutionID, attempt db.TakeCurrentAttemptsRow, epoch int64) {
 	end := core.EndingAttempt{
 		Execution: x, Index: attempt.AttemptIndex, Epoch: max(epoch, attempt.LeaseEpoch) + 1,
 		Reason: "suspension_timeout_" + string(effect), Category: string(policy.TimedOut), Class: policy.TimedOut,
 	}
 	switch effect {
-	case FailOnTimeout:
+	case engine.FailOnTimeout:
 		t.failed.Add(end)
-	case ExpireOnTimeout:
+	case engine.ExpireOnTimeout:
 		t.expired.Add(end)
 	default:
 		t.cancelled.Add(x, core.Cancellation{Reason: end.Reason, Source: "system_timeout"})
 	}
 }
 
-func (t *timeoutEnds) write(ctx context.Context, e *Engine, tx *core.Txn) error {
+func (t *timeoutEnds) write(ctx context.Context, u *Upkeep, tx *core.Txn) error {
 	for _, ends := range []*core.Ending{t.failed, t.expired} {
-		if err := e.c.EndByJob(ctx, tx, ends); err != nil {
+		if err := u.c.EndByJob(ctx, tx, ends); err != nil {
 			return err
 		}
 	}
 	if len(t.cancelled.Params.ExecutionIDs) == 0 {
 		return nil
 	}
-	_, err := e.c.EndCancelled(ctx, tx, t.cancelled)
+	_, err := u.c.EndCancelled(ctx, tx, t.cancelled)
 	return err
 }
 
 // resumeByTimeout lets an execution continue with a signal for the timeout.
-func (e *Engine) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
+func (u *Upkeep) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.ExecutionID, timeout db.ReadTimeoutsRow) error {
 	signals := make(map[string][]json.RawMessage)
 	if err := json.Unmarshal(timeout.MemberMap, &signals); err != nil {
 		return core.Corrupt("ff_suspension_current.member_map", err)
@@ -196,13 +191,13 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 	if err != nil {
 		return err
 	}
-	signals[timeoutKey] = []json.RawMessage{told}
+	signals[core.TimeoutKey] = []json.RawMessage{told}
 	document, err := json.Marshal(signals)
 	if err != nil {
 		return err
 	}
 	text := string(document)
-	return e.resume(ctx, tx, x, &text, "resumable", 0, timeout.NowMs)
+	return u.c.Resume(ctx, tx, x, &text, "resumable", 0, timeout.NowMs)
 }
 
 // ExpireWaitpoints ends waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
@@ -210,13 +205,12 @@ func (e *Engine) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
 // number of processes.
-func (m Maintenance) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, e.impatient().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {
-		n, err := e.c.Q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, u.impatient().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+		n, err := u.c.Q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
 }
