@@ -221,7 +221,7 @@ func runOn(ctx context.Context, o options, major int, results *report.Report, pr
 	return nil
 }
 
-// oneDatabase creates a named database on the server at url, or on one that it starts. It returns the URL and a function
+// oneDatabase creates a named database on the server at url, or on one it starts. It returns the URL and a function
 // that removes both.
 func oneDatabase(ctx context.Context, url, name string, progress io.Writer) (string, func() error, error) {
 	srv, err := server.Start(ctx, url, 0, progress)

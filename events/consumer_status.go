@@ -304,7 +304,7 @@ func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db
 	return fn(runner.AtOnce())
 }
 
-// onTx runs fn in a transaction, or in a savepoint of the one that the engine is bound to.
+// onTx runs fn in a transaction, or in a savepoint of the one the engine is bound to.
 func onTx[T any](ctx context.Context, eng *engine.Engine, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	if tx := inside.Of(eng).Tx; tx != nil {
 		return pgtx.InCallers(ctx, tx, fn)

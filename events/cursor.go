@@ -10,9 +10,9 @@ import (
 // Cursor is an opaque position in an outbox: every event up to the cursor has been handled. The zero value is no
 // position; reading then begins with events committed from now on. A cursor is only valid for its own outbox.
 //
-// A cursor has nine bytes, in FlowFabric's format. FlowFabric's own cursor only says that its event was seen, not that
-// every earlier event was. To move over, continue from an older cursor and skip the events already handled.
-// FlowFabric's cursors for completions are always [Beginning].
+// A cursor has nine bytes, in FlowFabric's format. FlowFabric's own cursor only says its event was seen, not that every
+// earlier event was. To move over, continue from an older cursor and skip the events already handled. FlowFabric's
+// cursors for completions are always [Beginning].
 type Cursor struct {
 	set bool
 	id  int64

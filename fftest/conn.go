@@ -80,8 +80,8 @@ func (c *conn) kill() {
 	}
 }
 
-// asks returns the names of the queries in the client's messages, and how many times the server will then report that
-// it is ready. pgx writes whole messages.
+// asks returns the names of the queries in the client's messages, and how many times the server will then report it is
+// ready. pgx writes whole messages.
 func (c *conn) asks(b []byte) (ran string, answers int) {
 	var queries []string
 	for len(b) >= 5 {

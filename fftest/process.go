@@ -149,7 +149,7 @@ func (p *process) trip(c *conn, queries string) fate {
 	return diesBefore
 }
 
-// answered records that the answer to a connection's round trip has begun, or will never come.
+// answered records that a round trip's answer has begun, or will never come.
 func (p *process) answered(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

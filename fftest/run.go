@@ -40,9 +40,9 @@ const (
 	runNode string    = "fftest_run"
 )
 
-// Run runs a handler once, with a real job, and returns its result and error. Everything happens in a transaction that
-// is rolled back: the execution, its steps, and the writes by worker.StepTx and worker.Turn. If the handler waits, Run
-// returns the error of the wait. Its writes by a pool of its own remain.
+// Run runs a handler once, with a real job, and returns its result and error. Everything happens in a transaction,
+// rolled back afterwards: the execution, its steps, and the writes by worker.StepTx and worker.Turn. If the handler
+// waits, Run returns the error of the wait. Its writes by a pool of its own remain.
 func Run[In, Out any](
 	t testing.TB, k *Kit, kind engine.Kind[In, Out], handler func(ctx context.Context, job worker.Job[In]) (Out, error), args In,
 	options ...RunOption,

@@ -14,7 +14,7 @@ const (
 // or not. Retention deletes the key with it; then the key may be used again.
 //
 // An idempotency key is another thing: with it a repeated creation is a success, the same one. Give both to a creation
-// that you repeat, as the key conflicts with itself otherwise.
+// you repeat, as the key conflicts with itself otherwise.
 type BusinessKey struct {
 	Name  string `json:"name"`  // at most [MaxBusinessKeyName] bytes
 	Value string `json:"value"` // at most [MaxBusinessKeyValue] bytes

@@ -57,7 +57,7 @@ func (c Capabilities) Validate() error {
 	return nil
 }
 
-// CheckCapability returns an error for a token that no capability set may contain.
+// CheckCapability returns an error for a token no capability set may contain.
 func CheckCapability(token string) error {
 	const typ = "capability"
 	switch {

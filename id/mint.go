@@ -92,7 +92,7 @@ func (u *UUID[K]) stamp(ticks uint64) {
 	u[8] = u[8]&0x3f | 0x80
 }
 
-// budgetKeys is the name space of the ids that [BudgetIDOf] derives.
+// budgetKeys is the name space of the ids [BudgetIDOf] derives.
 var budgetKeys = uuid.MustParse("7d2c5a0e-3f6b-5b1d-9c48-0a1e6f8b2d34")
 
 // BudgetIDOf returns the id of the budget with a key in a namespace. It is the same in every process.

@@ -26,7 +26,7 @@ type WorkerInstanceID string
 // with "__".
 type WaitpointKey string
 
-// IdempotencyKey identifies a call, so that repeating the call has no further effect. Empty means none.
+// IdempotencyKey identifies a call, so repeating the call has no further effect. Empty means none.
 type IdempotencyKey string
 
 // Largest length of an [IdempotencyKey] for each use, in bytes.
@@ -117,8 +117,8 @@ func (k IdempotencyKey) Validate(maxBytes int) error {
 	return checkText("idempotency key", string(k), maxBytes, isNUL)
 }
 
-// CheckText returns an error for text that Postgres cannot store: invalid UTF-8 or a NUL. The first argument names the
-// text in the error.
+// CheckText returns an error for text Postgres cannot store: invalid UTF-8 or a NUL. The first argument names the text
+// in the error.
 func CheckText(what, s string) error {
 	if s == "" {
 		return nil
@@ -163,7 +163,7 @@ func CheckTagKey(key string) error {
 	return nil
 }
 
-// CheckCreateTagKey returns an error for a tag key that an execution cannot be created with: empty, longer than 256 bytes,
+// CheckCreateTagKey returns an error for a tag key an execution cannot be created with: empty, longer than 256 bytes,
 // or not storable.
 func CheckCreateTagKey(key string) error {
 	return checkText("tag key", key, maxTagKey, isNUL)

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// UnknownLiteralError reports a stored literal that no known program writes.
+// UnknownLiteralError reports a stored literal no known program writes.
 type UnknownLiteralError struct {
 	Column  string
 	Literal string

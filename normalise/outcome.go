@@ -26,7 +26,7 @@ func AttemptType(raw string) (state.AttemptType, error) {
 	return "", &UnknownLiteralError{Column: "attempt_type", Literal: raw}
 }
 
-// TerminalFacts has the values from which the outcome of an execution is derived. A value that the row lacks is "".
+// TerminalFacts has the values from which the outcome of an execution is derived. A value the row lacks is "".
 type TerminalFacts struct {
 	Phase              state.LifecyclePhase // normalised
 	StoredPhase        string

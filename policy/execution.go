@@ -1,5 +1,5 @@
 // Package policy describes how to try work. [Execution] has retries, time limits and requirements, [Group] the upstreams
-// that an execution waits for, and [Class] the kinds of failures.
+// an execution waits for, and [Class] the kinds of failures.
 //
 // The zero value of a field is its default, given in the field's comment. Named values switch a feature off: [NoRetries],
 // [NoReclaims], [NoReplays], [NoDedup].
@@ -45,7 +45,7 @@ type Execution struct {
 	// until it is deleted explicitly. At least [MinRetention].
 	Retention time.Duration
 
-	// Capabilities lists the capabilities that a worker must offer, in any order. nil: none.
+	// Capabilities lists the capabilities a worker must offer, in any order. nil: none.
 	Capabilities id.Capabilities
 }
 
@@ -57,7 +57,7 @@ const (
 	DefaultDedupWindow = 24 * time.Hour
 )
 
-// ReclaimLimit is the largest number of leases that an execution may lose under any policy, or without one.
+// ReclaimLimit is the largest number of leases an execution may lose under any policy, or without one.
 const ReclaimLimit = 1000
 
 // DefaultMaxSignals is how many signals an execution may have.

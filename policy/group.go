@@ -25,7 +25,7 @@ type OnSatisfied string
 
 // Effects of a decided group.
 const (
-	// CancelRemaining cancels the remaining upstreams when the group is satisfied or impossible, except those that another
+	// CancelRemaining cancels the remaining upstreams when the group is satisfied or impossible, except those another
 	// execution still waits for. It is the default.
 	CancelRemaining OnSatisfied = "cancel_remaining"
 	// LetRun lets the remaining upstreams run.

@@ -30,8 +30,8 @@ var (
 	// ErrForeign reports tables left behind by neither this library nor FlowFabric 0.15. Inspect them, or choose
 	// another schema.
 	ErrForeign = errors.New("the schema holds tables of unknown origin")
-	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations that no
-	// longer exist. Copy the data you need, drop the schema, and call [Migrate].
+	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations removed
+	// since. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
 	// ErrMoved reports that the schema was renamed, or restored under another name, and functions still use the old one. Call
 	// [Repair], or run the statements in the error.

@@ -130,7 +130,7 @@ func TerminalOutcomes() []TerminalOutcome {
 	return []TerminalOutcome{OutcomeNone, OutcomeSuccess, OutcomeFailed, OutcomeCancelled, OutcomeExpired, OutcomeSkipped}
 }
 
-// Bucket returns the counter that a terminal upstream with this outcome raises in its edge groups. An unrecorded outcome
+// Bucket returns the counter a terminal upstream with this outcome raises in its edge groups. An unrecorded outcome
 // counts as a failure.
 func (o TerminalOutcome) Bucket() Bucket {
 	switch o {

@@ -57,7 +57,7 @@ const (
 	CancelByTimeout     CancelSource = "system_timeout"
 )
 
-// Cancellation reasons for a member that no edge group needs any more.
+// Cancellation reasons for a member no edge group needs any more.
 const (
 	SiblingQuorumSatisfied  = "sibling_quorum_satisfied"
 	SiblingQuorumImpossible = "sibling_quorum_impossible"
@@ -114,7 +114,7 @@ const (
 	BucketSkip    Bucket = "skip"
 )
 
-// CompletionOutcome is the outcome in a completion event. Outcomes that this library does not know are kept unchanged; see
+// CompletionOutcome is the outcome in a completion event. Outcomes this library does not know are kept unchanged; see
 // [CompletionOutcome.Known].
 type CompletionOutcome string
 
@@ -133,7 +133,7 @@ const CompletionResumable CompletionOutcome = "resumable"
 // Terminal reports whether the execution has ended. Unknown outcomes are terminal.
 func (o CompletionOutcome) Terminal() bool { return o != CompletionResumable }
 
-// Known reports whether o is a terminal outcome that this library knows.
+// Known reports whether o is a terminal outcome this library knows.
 func (o CompletionOutcome) Known() bool {
 	switch o {
 	case CompletionSuccess, CompletionFailure, CompletionCancelled, CompletionExpired, CompletionSkipped:
@@ -142,7 +142,7 @@ func (o CompletionOutcome) Known() bool {
 	return false
 }
 
-// Bucket returns the counter that a completion with this outcome raises in dependent edge groups.
+// Bucket returns the counter a completion with this outcome raises in dependent edge groups.
 func (o CompletionOutcome) Bucket() Bucket { return TerminalOutcome(o).Bucket() }
 
 // Completion returns the outcome of the completion event for o. An unrecorded outcome becomes a failure.

@@ -1,7 +1,7 @@
-// Command budget stops an agent at its budget of tokens. Before each question the agent reserves the most tokens that the
-// answer may have, on the budget of its run and on its user's. So no answer is asked for that could not be paid, however many
-// agents share the user's budget. A worker may die at any point: the tokens of an answer are counted once, and a reservation
-// returns with its lease.
+// Command budget stops an agent at its budget of tokens. Before each question the agent reserves the most tokens the
+// answer may have, on the budget of its run and on its user's. So no answer is asked for that could not be paid,
+// however many agents share the user's budget. A worker may die at any point: the tokens of an answer are counted once,
+// and a reservation returns with its lease.
 package main
 
 import (
@@ -29,7 +29,7 @@ type Run struct {
 // Research lets the agent work on a topic until its budget is used up. The result is the number of its answers.
 var Research = engine.Kind[Run, int]{Name: "research"}
 
-// mostTokens is the most that an answer may have.
+// mostTokens is the most an answer may have.
 const mostTokens = 40
 
 func main() {

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Render names a film at a service that is polled. Its result is the address of the film.
+// Render names a film at a polled service. Its result is the address of the film.
 var Render = engine.Kind[string, string]{Name: "render-film"}
 
 func main() {

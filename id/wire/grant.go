@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// GrantKind is the kind of claim that a grant permits.
+// GrantKind is the kind of claim a grant permits.
 type GrantKind string
 
 // The kinds of grants.
@@ -25,7 +25,7 @@ const (
 // all other output is redacted.
 type GrantKey string
 
-// Grant has the fields that a grant key signs.
+// Grant has the fields a grant key signs.
 type Grant struct {
 	Kind           GrantKind
 	Execution      id.ExecutionID
@@ -53,8 +53,7 @@ func (k GrantKind) prefix() string {
 	return claimGrantPrefix
 }
 
-// Message returns the text that a grant's signature covers. Its fields are separated by "|", which no worker id may
-// contain.
+// Message returns the text a grant's signature covers. Its fields are separated by "|", which no worker id may contain.
 func (g Grant) Message() string {
 	tag, uuid, _ := strings.Cut(g.Execution.String(), "}:")
 	fields := []string{

@@ -111,7 +111,7 @@ func (e *HandleError) Error() string {
 	return fmt.Sprintf("handle_codec: %s: %s", e.Reason, detail)
 }
 
-// ForeignHandleError reports a handle that another kind of storage minted. It was sent to the wrong engine.
+// ForeignHandleError reports a handle another kind of storage minted. It was sent to the wrong engine.
 type ForeignHandleError struct {
 	Actual   Backend
 	Embedded bool // the outer tag says Postgres, but the bytes don't
@@ -161,7 +161,7 @@ func appendLengthPrefixed[S ~string | ~[]byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// CheckPostgres returns the fields of a handle that this engine may act on.
+// CheckPostgres returns the fields of a handle this engine may act on.
 //
 // Errors: [*ForeignHandleError] if another backend minted it, by its outer tag or by the tag in its bytes; [*HandleError]
 // if the bytes are not a handle.

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// LeaseFence is the proof of ownership that the typed operations take: the lease, its epoch and its attempt.
+// LeaseFence is the proof of ownership the typed operations take: the lease, its epoch and its attempt.
 type LeaseFence struct {
 	LeaseID    id.LeaseID   `json:"lease_id"`
 	LeaseEpoch uint64       `json:"lease_epoch"`
@@ -96,7 +96,7 @@ func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	return LeaseTriple{Execution: uuidValue, AttemptIndex: int32(indexValue), LeaseEpoch: epochValue}, nil
 }
 
-// ExpectedLease is the lease that a caller expects to be current, in any of the forms that callers have. The zero value
+// ExpectedLease is the lease a caller expects to be current, in any of the forms that callers have. The zero value
 // matches every lease.
 type ExpectedLease string
 

@@ -25,7 +25,7 @@ func Scatter(s string, m uint16) uint16 {
 	return uint16(hash.FNV1a(s)) % m
 }
 
-// Family is the configured count that a partition index belongs to. Executions use the flow family.
+// Family is the configured count a partition index belongs to. Executions use the flow family.
 type Family string
 
 // Partition families, as written in a hash tag.

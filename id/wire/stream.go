@@ -16,7 +16,7 @@ func StreamChannel(e id.ExecutionUUID, attemptIndex int32) string {
 	return "ff_stream_" + e.String() + "_" + strconv.FormatInt(int64(attemptIndex), 10)
 }
 
-// StreamLockKey returns the key of the advisory lock that every program holds while it appends to an attempt's output
+// StreamLockKey returns the key of the advisory lock every program holds while it appends to an attempt's output
 // stream.
 func StreamLockKey(e id.ExecutionUUID, attemptIndex int32) int64 {
 	message := make([]byte, 0, 8+len(e)+4)

@@ -14,7 +14,7 @@ import (
 // uuidLen is the length of a UUID's hyphenated form.
 const uuidLen = 36
 
-// maxEcho bounds the input that an error quotes, in bytes.
+// maxEcho bounds the input an error quotes, in bytes.
 const maxEcho = 64
 
 func refuse(typ string, reason id.Reason, input string) error {

@@ -92,7 +92,7 @@ func decide(r *db.TakeForeignRow, nowMs int64) change {
 	return c
 }
 
-// newEligibility returns the condition that the execution waits for.
+// newEligibility returns the condition the execution waits for.
 func (f *facts) newEligibility() string {
 	switch f.EligibilityState {
 	case "blocked_by_budget", "blocked_by_quota", "blocked_by_route", "blocked_by_lane_state", "blocked_by_operator":

@@ -19,7 +19,7 @@ type Policy struct {
 	RetentionMs     int64 // 0: it is kept; else it has no resets
 	OnHard, OnSoft  string
 	Key, Namespace  string
-	CancelOnBreach  bool // a breach cancels the executions that are admitted under the budget
+	CancelOnBreach  bool // a breach cancels the executions admitted under the budget
 }
 
 // These are keys of this library, and only in policies that need them.
@@ -153,7 +153,7 @@ func (p *Policy) NextLook(nowMs int64) int64 {
 }
 
 // NextScheduled is [Policy.NextLook] for a reset that was due at an instant before. The schedule keeps its phase, and
-// periods that were missed are one.
+// missed periods are one.
 func (p *Policy) NextScheduled(dueMs, nowMs int64) int64 {
 	if p.ResetIntervalMs <= 0 {
 		return 0

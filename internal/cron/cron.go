@@ -148,7 +148,7 @@ func (s Schedule) nextPassing(after time.Time) time.Time {
 	}
 }
 
-// nextOnce finds the next wall-clock time that no instant up to after has had, and then its first instant.
+// nextOnce finds the next wall-clock time no instant up to after has had, and then its first instant.
 func (s Schedule) nextOnce(after time.Time) time.Time {
 	at := after.In(s.location)
 	from := wall(at)
@@ -209,7 +209,7 @@ func bounds(at time.Time) (start, end time.Time) {
 	return start, end
 }
 
-// wall returns the date and time that the clocks show at an instant, as if they showed UTC.
+// wall returns the date and time the clocks show at an instant, as if they showed UTC.
 func wall(at time.Time) time.Time {
 	_, offset := at.Zone()
 	return at.UTC().Add(time.Duration(offset) * time.Second)

@@ -68,7 +68,7 @@ func count(n, byDefault int) uint32 {
 	return uint32(max(n, 0))
 }
 
-// milliseconds rounds up, so that only a zero or negative duration becomes 0.
+// milliseconds rounds up, so only a zero or negative duration becomes 0.
 func milliseconds(d time.Duration) uint64 {
 	if d <= 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Execution is the stored policy of an execution. Its zero value is the default; a nil pointer takes the default that
-// the field's comment names, or means "none".
+// Execution is the stored policy of an execution. Its zero value is the default; a nil pointer takes the default the
+// field's comment names, or means "none".
 //
 // Callers of this library cannot set Priority, Suspension, Fallback, BudgetIDs, Stream, MaxSignalsPerExecution and two
 // fields of [Routing], and only the number of signals has an effect. Stored documents have them, so they are read.

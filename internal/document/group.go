@@ -28,7 +28,7 @@ const (
 
 // beyondReach makes FlowFabric leave a group with an unknown policy alone. FlowFabric reads the group as a quorum of
 // this size. It is neither reached nor out of reach, because the stored count of running upstreams is too high by the
-// same number. It exceeds the number of upstreams that a group may have.
+// same number. It exceeds the number of upstreams a group may have.
 const beyondReach = 1_000_000_000
 
 // OnSatisfiedValues lists the stored values in order.
@@ -202,7 +202,7 @@ const (
 	kindAnyOf  = "any_of"
 	kindQuorum = "quorum"
 
-	// Values of ffx_when, which accompanies a quorum that FlowFabric leaves alone.
+	// Values of ffx_when, which accompanies a quorum FlowFabric leaves alone.
 	whenOnFailure = "on_failure"
 	whenAlways    = "always"
 )

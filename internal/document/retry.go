@@ -204,8 +204,8 @@ func (b Backoff) MarshalJSON() ([]byte, error) {
 	}{b.Type, b.InitialDelayMs, b.MaxDelayMs, b.Multiplier, b.Jitter})
 }
 
-// RetryFromJSON leniently reads the retry policy in the text that a caller of the typed failure operation passes, or
-// that another program stored. Empty text allows no retries; so does a policy without a number of retries.
+// RetryFromJSON leniently reads the retry policy in the text a caller of the typed failure operation passes, or that
+// another program stored. Empty text allows no retries; so does a policy without a number of retries.
 // [BackoffFromJSON] reads its backoff.
 //
 // Errors: [*DecodeError] when text is not a JSON object.

@@ -1,9 +1,8 @@
-// Package fair places the work of tenants in a lane so that they take turns: start-time fair queueing. It knows no
-// database.
+// Package fair places the work of tenants in a lane so they take turns: start-time fair queueing. It knows no database.
 //
 // A place stands where the age of other work does: in nanoseconds since the Unix epoch. Executions of one tenant follow
 // each other at a distance of [Unit] over its weight, however fast they were created. A tenant that has nothing waiting
-// begins at the place that the lane serves now, so it goes next. Unused turns are lost.
+// begins at the place the lane serves now, so it goes next. Unused turns are lost.
 package fair
 
 import (
@@ -26,11 +25,11 @@ type Last struct {
 	Started bool
 }
 
-// IsLeft reports whether an execution started before its place was served, so that it says nothing about the present: the
+// IsLeft reports whether an execution started before its place was served, so it says nothing about the present: the
 // lane was empty since, or it was claimed out of order.
 func (l *Last) IsLeft(head int64) bool { return l != nil && l.Started && l.Place/Unit > head/Unit }
 
-// Next returns the place of a tenant's next execution. Head is the place that the lane serves now, in whole milliseconds, as
+// Next returns the place of a tenant's next execution. Head is the place the lane serves now, in whole milliseconds, as
 // the queue has it. Last is nil for a tenant without executions.
 func Next(head int64, last *Last, weight int) int64 {
 	if last == nil || last.IsLeft(head) {
@@ -76,7 +75,7 @@ func (h *Head) From(now time.Time) int64 {
 	return h.from
 }
 
-// Found records the head that a look from a place found, and the id of the execution there. Several may have one place.
+// Found records the head a look from a place found, and the id of the execution there. Several may have one place.
 func (h *Head) Found(from, place int64, at [16]byte, began, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +86,8 @@ func (h *Head) Found(from, place int64, at [16]byte, began, now time.Time) {
 	h.known, h.missed, h.at, h.place, h.from = true, false, at, place, place/Unit
 }
 
-// Missed records that a look from a place found nothing that waits, so the lane serves the present. The next look starts at
-// the front, or soon after one that took long, a second before the present, for late commits.
+// Missed records that a look from a place found nothing, so the lane serves the present. The next look starts at the
+// front, or soon after one that took long, a second before the present, for late commits.
 func (h *Head) Missed(from, present int64, began, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

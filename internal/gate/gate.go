@@ -101,7 +101,7 @@ type Decision struct {
 	Busy   bool // for Leave: a limit could not be locked, so try again soon
 }
 
-// State has the limits that the caller has locked and the budgets that it has read.
+// State has the limits the caller has locked and the budgets it has read.
 type State struct {
 	Limits    map[ID]*Limit // one that is missing is locked by another transaction
 	Exhausted map[ID]bool   // budgets
@@ -151,7 +151,7 @@ func (s *State) Decide(w Waiting) Decision {
 // has reports whether units can be admitted of an execution that waits at this limit or another one.
 func (l *Limit) has(units int64, at bool) bool { return l.fits(units) && !(at && l.closed) }
 
-// replace notes the units that an execution wants, and keeps for it the room that its other limits have.
+// replace notes the units an execution wants, and keeps for it the room its other limits have.
 func (s *State) replace(w Waiting) {
 	for _, u := range w.Uses {
 		switch limit, at := s.Limits[u.Limit], u.Limit == w.At; {

@@ -30,12 +30,12 @@ import (
 //	postgres/17.5.0/        an unpacked PostgreSQL
 //	clusters/17.5.0-1/      an empty cluster, which servers of the tests are copies of
 //	servers/tests-17.json   where the server of a purpose and major version listens, and its folder
-//	servers/tests-17-…/     data/ and log of a server, owned by the account that it runs as
+// 	servers/tests-17-…/     data/ and log of a server, owned by the account it runs as
 //
 // The folder of a [Tests] server is in memory instead, where there is room (memory.go).
 //
-// A server's record is written before the server starts. So the folders that no record names belong to servers that
-// have ended, or whose start was killed, and the next start removes them; a postmaster that loses its folder exits.
+// A server's record is written before the server starts. So the folders no record names belong to servers that have
+// ended, or whose start was killed, and the next start removes them; a postmaster that loses its folder exits.
 
 // record says how to reach a server. It is readable by its user only.
 type record struct {

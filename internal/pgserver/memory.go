@@ -18,8 +18,8 @@ const room = 2 << 30
 // memoryFolder makes the user's folder in memory and returns it, or "" if it cannot.
 //
 // The tests create and drop hundreds of databases of hundreds of files. On a disk that is most of the server's work,
-// although it never waits for the disk: ext4 without a journal looks at every inode that was freed in the last half
-// minute before it takes another one.
+// although it never waits for the disk: ext4 without a journal looks at every inode freed in the last half minute
+// before it takes another one.
 func (a account) memoryFolder() string {
 	folder := filepath.Join(sharedMemory, fmt.Sprintf("flowfabric-go-%d", os.Geteuid()))
 	mode := os.FileMode(0o700)

@@ -11,10 +11,10 @@
 //
 // # Stopping a server
 //
-// A server that this package started is shared by every process that starts one for the same purpose, and each holds
-// a reference: a session with the advisory lock [usersLock], shared. The server ends when no session holds the lock
-// any more; a session of its own keeps checking (share.go). The kernel closes a killed process's sockets, so a
-// process cannot leak its reference, and there is no pid file to go stale.
+// A server this package started is shared by every process that starts one for the same purpose, and each holds a
+// reference: a session with the advisory lock [usersLock], shared. The server ends when no session holds the lock any
+// more; a session of its own keeps checking (share.go). The kernel closes a killed process's sockets, so a process
+// cannot leak its reference, and there is no pid file to go stale.
 package pgserver
 
 import (
@@ -34,8 +34,8 @@ import (
 type Purpose string
 
 const (
-	// Tests is a server that survives no crash and is fast for it. It outlives its last user by [testLinger], so that
-	// the test binaries of one run find it, and its data is removed with it.
+	// Tests is a server that survives no crash and is fast for it. It outlives its last user by [testLinger], so the test
+	// binaries of one run find it, and its data is removed with it.
 	Tests Purpose = "tests"
 	// Demo is a durable server whose data is removed when its last user stops it.
 	Demo Purpose = "demo"

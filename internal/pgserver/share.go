@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Keys of the session-level advisory locks in database postgres of a server that this package started.
+// Keys of the session-level advisory locks in database postgres of a server this package started.
 const (
 	usersLock = 0x66667573 // shared: a process uses the server; exclusive: the server is being stopped
 	watchLock = 0x66667777 // exclusive: a session watches usersLock
@@ -23,7 +23,7 @@ const (
 	killedLinger = 2  // ff was killed
 )
 
-// Commands that the server's own shell runs in the data directory to end the server.
+// Commands the server's own shell runs in the data directory to end the server.
 const (
 	// shutDown ends the sessions, checkpoints and exits.
 	shutDown = `kill -INT $(head -n 1 postmaster.pid)`
@@ -35,7 +35,7 @@ const (
 const stopStatement = `COPY (SELECT WHERE false) TO PROGRAM '%s'`
 
 // watchStatement stops the server once no session has held usersLock for a number of seconds. It commits before each
-// nap, so that its snapshot does not hold back vacuum.
+// nap, so its snapshot does not hold back vacuum.
 const watchStatement = `
 DO $watch$
 DECLARE
@@ -59,8 +59,8 @@ BEGIN
 END
 $watch$`
 
-// join takes a reference to the server and makes sure that it is watched; stopCommand ends it. It retries for a while
-// if the server is starting, stopping or full.
+// join takes a reference to the server and makes sure it is watched; stopCommand ends it. It retries for a while if the
+// server is starting, stopping or full.
 func join(ctx context.Context, serverURL string, purpose Purpose, stopCommand string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -148,7 +148,7 @@ func watch(ctx context.Context, ref *pgx.Conn, serverURL string, purpose Purpose
 	return awaitWatch(ctx, ref, session.PID)
 }
 
-// awaitWatch returns once a session watches, or has found that another one does: [Server.Stop] finds it then.
+// awaitWatch returns once a session watches, or another session watches: [Server.Stop] finds it then.
 func awaitWatch(ctx context.Context, ref *pgx.Conn, session uint32) error {
 	for {
 		var settled bool
@@ -199,7 +199,7 @@ func (s *Server) Stop() error {
 	if s.purpose == Demo {
 		command = shutDownAndRemove
 	}
-	// The shutdown that this asks for ends the session, so there is no answer.
+	// The shutdown this asks for ends the session, so there is no answer.
 	_, _ = s.ref.Exec(ctx, fmt.Sprintf(stopStatement, command))
 	for {
 		conn, err := connect(ctx, s.url)

@@ -50,7 +50,7 @@ func (e *embedded) template(ctx context.Context, bin string) (string, error) {
 	return name, os.Rename(copied, name)
 }
 
-// copyCluster copies a cluster's files with the modes that the server demands.
+// copyCluster copies a cluster's files with the modes the server demands.
 func copyCluster(from, to string, own func(path string) error) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (e *embedded) copyTemplate(ctx context.Context, bin, folder, password strin
 	return nil
 }
 
-// setPassword sets the superuser's password in a cluster that no server runs on.
+// setPassword sets the superuser's password in a cluster no server runs on.
 func (e *embedded) setPassword(ctx context.Context, bin, data, password string) error {
 	// rand.Text has letters and digits only.
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "postgres"), "--single", "-F", "-D", data, "postgres")

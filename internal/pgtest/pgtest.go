@@ -2,8 +2,8 @@
 // databases with this library's schema on it.
 //
 // Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test that concerns a whole database
-// takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test without a server fails.
-// With FF_TEST_REFERENCE the databases are converted from one that FlowFabric made instead of migrated.
+// takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test without a server fails. With
+// FF_TEST_REFERENCE the databases are converted from one FlowFabric made instead of migrated.
 package pgtest
 
 import (
@@ -38,8 +38,8 @@ func currentRun(t testing.TB) *run {
 	return r
 }
 
-// Pool returns the pool of the migrated database that the tests of a run share; a test does not close it. The first
-// test binary to use the database finds it empty.
+// Pool returns the pool of the migrated database the tests of a run share; a test does not close it. The first test
+// binary to use the database finds it empty.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return currentRun(t).pool

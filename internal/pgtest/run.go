@@ -26,7 +26,7 @@ import (
 
 // A database of the tests is named <prefix>_<key>_<rest>: its owner's key, as 8 hexadecimal digits, and
 //
-//	template   the migrated, or converted, database that others are cloned from; the key is the migrations' hash
+//	template   the migrated, or converted, database others are cloned from; the key is the migrations' hash
 //	shared     the database of [Pool]; the key is the same
 //	1, 2, …    a database of one test; the key is the test binary's, chosen at random
 //
@@ -205,8 +205,8 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 	return err
 }
 
-// reference names a file with the SQL of a database that FlowFabric made. If the environment has it, the tests run on
-// databases that were converted from such a one.
+// reference names a file with the SQL of a database FlowFabric made. If the environment has it, the tests run on
+// databases converted from such a one.
 const reference = "FF_TEST_REFERENCE"
 
 // silent migrates without a log.
@@ -303,7 +303,7 @@ func randomKey() int32 {
 	return int32(binary.BigEndian.Uint32(raw[:]))
 }
 
-// migrationsKey hashes the names and texts of the migrations, and a text for all else that the template depends on.
+// migrationsKey hashes the names and texts of the migrations, and a text for all else the template depends on.
 func migrationsKey(besides string) (int32, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, besides)

@@ -9,9 +9,10 @@ import (
 // A full scan is due after fullInterval, when a scan came back short, or when the claimer is woken: then at once, or
 // after wokenInterval while each scan gets all it asks for anyway, or hiddenInterval if hidden work was announced. It waits until
 // full scans take no more than their share of the time, however many dead entries are at the head. The exceptions: there is nothing else to do, and the
-// last full scan found work that the positions hide; or hidden work was announced, and full scans are quick. A scan delayed by the network or a busy server looks the same
-// from here. So no scan counts as longer than longScan, and no work waits longer than ten seconds before a position.
-// The pause grows with each fruitless full scan in a row, up to the pause under full load.
+// last full scan found work the positions hide; or hidden work was announced, and full scans are quick. A scan delayed
+// by the network or a busy server looks the same from here. So no scan counts as longer than longScan, and no work
+// waits longer than ten seconds before a position. The pause grows with each fruitless full scan in a row, up to the
+// pause under full load.
 const (
 	fullInterval   = time.Second
 	wokenInterval  = 100 * time.Millisecond
@@ -20,8 +21,8 @@ const (
 	loadedPace     = 50 // times the duration of a full scan, while all scans get all they ask for
 	wokenPace      = 10 // the same after a fruitless scan, if woken or to fill a short answer
 
-	// A full scan for work that is known to be hidden waits only if the last two took longer than cheapScan: one may have
-	// been delayed.
+	// A full scan for work known to be hidden waits only if the last two took longer than cheapScan: one may have been
+	// delayed.
 	cheapScan  = 5 * time.Millisecond
 	hiddenPace = 2 // times the duration beyond that
 
@@ -29,7 +30,7 @@ const (
 )
 
 // A scan that came back short and took this long, plus so much for each execution it leased, met thousands of entries
-// that it may not claim, or was merely delayed. Reading the ends of the lane decides which, at little cost.
+// it may not claim, or was merely delayed. Reading the ends of the lane decides which, at little cost.
 const (
 	longPass       = 5 * time.Millisecond
 	longPassEach   = 100 * time.Microsecond
@@ -50,7 +51,7 @@ type Policy struct {
 	mu        sync.Mutex
 	positions positions
 	woken     bool
-	hidden    bool // woken for work that the positions hide
+	hidden    bool // woken for work the positions hide
 	filled    bool // the last scan got all it asked for
 	scans     int  // so far
 
@@ -58,7 +59,7 @@ type Policy struct {
 	endedAt   time.Time
 	took      time.Duration // no more than longScan
 	tookLast  time.Duration // the one before
-	fruitless int           // in a row: they found nothing that the positions hide
+	fruitless int           // in a row: they found nothing the positions hide
 	before    int           // scans before the last one
 
 	// Whether the last scan that came back short, after the positions and from the head, may have skipped many
@@ -81,7 +82,7 @@ type Scan struct {
 
 func (s *Scan) full() bool { return len(s.After) == 0 }
 
-// Found is an execution that a scan leased.
+// Found is an execution a scan leased.
 type Found struct {
 	Position
 	Resumed bool // an interrupted attempt: only full scans find them, wherever they stand
@@ -95,7 +96,7 @@ func (p *Policy) Wake() {
 	p.woken = true
 }
 
-// WakeHidden is Wake for work that the positions are known to hide. While full scans are quick, the next scan is one.
+// WakeHidden is Wake for work the positions are known to hide. While full scans are quick, the next scan is one.
 func (p *Policy) WakeHidden() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,9 +127,9 @@ func (p *Policy) Next(now time.Time) []Position {
 	return next
 }
 
-// MayFill reports whether a full scan may fill up a scan that came back short at once. While full scans find work
-// that the positions hide, they are worth their time, since there is nothing else to do. New work does not count: the
-// next scan after the positions finds it.
+// MayFill reports whether a full scan may fill up a scan that came back short at once. While full scans find work the
+// positions hide, they are worth their time, since there is nothing else to do. New work does not count: the next scan
+// after the positions finds it.
 func (p *Policy) MayFill(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ func (p *Policy) WantsEnds(s *Scan, now time.Time) bool {
 	return *p.crowded(s) && now.Sub(p.roomyAt) > fullInterval
 }
 
-// Ends records that the ends of the lane were read, and whether it has a crowd.
+// Ends records a reading of the ends of the lane, and whether it has a crowd.
 func (p *Policy) Ends(crowd bool, began, ended time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +161,7 @@ func (p *Policy) Ends(crowd bool, began, ended time.Time) {
 	}
 }
 
-// Begin records that a scan begins. A full scan answers all wake-ups so far; one that arrives during the scan is
-// kept.
+// Begin records the start of a scan. A full scan answers all wake-ups so far; one that arrives during the scan is kept.
 func (p *Policy) Begin(s *Scan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,8 +170,8 @@ func (p *Policy) Begin(s *Scan) {
 	}
 }
 
-// Halted records that a scan was not allowed to claim. The policy learns only that work arriving in the meantime may
-// be before a position, and that there is nothing else to do.
+// Halted records a scan without permission to claim. The policy learns only that work arriving in the meantime may be
+// before a position, and that there is nothing else to do.
 func (p *Policy) Halted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,11 +180,11 @@ func (p *Policy) Halted() {
 
 // End learns from a scan that succeeded.
 //
-// The positions move to the last execution found at each priority. Those of other priorities stay until two full
-// scans have passed without work there. After the last execution that a full scan found there may be more before the
-// old position, since the members of a flow are as old as the flow. So a full scan also moves positions back, unless
-// it came back short and the execution had an interrupted attempt: those say nothing about the work around them, and
-// moving back would have the next scans read all dead entries since.
+// The positions move to the last execution found at each priority. Those of other priorities stay until two full scans
+// have passed without work there. After the last execution a full scan found there may be more before the old position,
+// since the members of a flow are as old as the flow. So a full scan also moves positions back, unless it came back
+// short and the execution had an interrupted attempt: those say nothing about the work around them, and moving back
+// would have the next scans read all dead entries since.
 //
 // A scan that came back short has seen everything up to the ends of the lane before it began: the next one starts
 // after them.
@@ -215,7 +215,7 @@ func (p *Policy) End(s *Scan) {
 	}
 }
 
-// passed records that a scan came back short. Its duration says whether there may be a crowd.
+// passed records a scan came back short. Its duration says whether there may be a crowd.
 func (p *Policy) passed(s *Scan, took time.Duration) {
 	*p.crowded(s) = took > p.endsTook+longPass+time.Duration(len(s.Found))*longPassEach+time.Duration(s.Beside)*longPassBeside
 	for _, end := range s.Ends {

@@ -50,7 +50,7 @@ type Contender interface {
 	InsertTx(ctx context.Context, tx pgx.Tx, job Job) error
 	// Run processes jobs until ctx ends. It returns when nothing is in progress any more.
 	Run(ctx context.Context, w Work) error
-	// Check returns an error unless the database shows that the given number of jobs succeeded.
+	// Check returns an error unless the database shows the given number of jobs succeeded.
 	Check(ctx context.Context, ended int) error
 }
 
@@ -83,7 +83,7 @@ type FlowInserter interface {
 type FlowCanceller interface {
 	FlowInserter
 	// Cancels inserts a graph, of whose jobs held are claimed. It returns a function that cancels the graph and returns the
-	// number of jobs that it ended.
+	// number of jobs it ended.
 	Cancels(ctx context.Context, g Graph, held int) (func(ctx context.Context) (int, error), error)
 }
 

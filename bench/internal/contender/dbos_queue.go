@@ -33,7 +33,7 @@ func (d *DBOS) registerQueue(c dbos.Context) error {
 	return err
 }
 
-// Insert implements [Contender]: each job is a workflow that is added to a queue on its own.
+// Insert implements [Contender]: each job is a workflow added to a queue on its own.
 func (d *DBOS) Insert(ctx context.Context, jobs []Job) error {
 	if d.client == nil {
 		client, err := d.open(ctx)

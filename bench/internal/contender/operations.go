@@ -36,7 +36,7 @@ type Call struct {
 	After func(ctx context.Context) error // nil for no cleanup
 }
 
-// operations are the functions of one side. A nil function is an operation that a contender lacks.
+// operations are the functions of one side. A nil function is an operation a contender lacks.
 type operations struct {
 	pool *pgxpool.Pool
 
@@ -44,7 +44,7 @@ type operations struct {
 	insertTx   func(ctx context.Context, tx pgx.Tx, job Job) error
 	insertFlow func(ctx context.Context) error
 	claim      func(ctx context.Context, n int) (held, error)
-	cancel     func(ctx context.Context) (func(context.Context) error, error) // of a job that it has created
+	cancel     func(ctx context.Context) (func(context.Context) error, error) // of a job it has created
 }
 
 // held is claimed jobs.

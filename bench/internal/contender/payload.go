@@ -18,7 +18,7 @@ const (
 	padField = `,"pad":"`
 )
 
-// padding is text that no server can compress. Each job has a part of it.
+// padding is text no server can compress. Each job has a part of it.
 var padding = func() string {
 	letters := make([]byte, 48<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(letters) // never fails

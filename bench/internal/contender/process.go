@@ -57,8 +57,8 @@ func (f *Fleet) Name() string {
 	return fmt.Sprintf("%s, %d processes with a pool of %d each", f.Contender.Name(), f.processes, f.connections)
 }
 
-// orders are the first JSON value that a process reads. A second one starts it, and the end of its input stops it. They
-// are not arguments, since other users can read those.
+// orders are the first JSON value a process reads. A second one starts it, and the end of its input stops it. They are
+// not arguments, since other users can read those.
 type orders struct {
 	Kind        string
 	DatabaseURL string
@@ -163,7 +163,7 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 	if ctx.Err() == nil {
 		err = errors.Join(errors.New("it ended before its time"), err)
 	} else {
-		err = nil // of an input that was closed in between
+		err = nil // of an input closed in between
 	}
 	if err = errors.Join(err, ended); err != nil {
 		return fmt.Errorf("a process of the contender: %w", err)

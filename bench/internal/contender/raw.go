@@ -130,7 +130,7 @@ func (r *Raw) Fill(ctx context.Context, n int) error {
 	return r.multiply(ctx, n)
 }
 
-// rawClaimed is a row that a claim returns.
+// rawClaimed is a row a claim returns.
 type rawClaimed struct {
 	Partition   int16
 	Execution   pgtype.UUID

@@ -7,7 +7,7 @@ import (
 
 var errLeaseLost = errors.New("a lease was lost")
 
-// rawFields is the document that the engine stores for an execution without optional fields.
+// rawFields is the document the engine stores for an execution without optional fields.
 const rawFields = `{"namespace":"default","execution_kind":"noop","creator_identity":"","tags":{},"total_attempt_count":"0"}`
 
 // rawFieldsOf returns the document of a job with a tag, or of another kind.
@@ -24,7 +24,7 @@ var rawInsertOwn = strings.NewReplacer(
 	"'"+rawFields+"'", "i.document::jsonb", "$4::text[])", "$4::text[], $5::text[])", "capabilities)", "capabilities, document)",
 ).Replace(rawInsert)
 
-// rawColumns are the columns that an insert sets.
+// rawColumns are the columns an insert sets.
 var rawColumns = []string{
 	"partition_key", "execution_id", "lane_id", "required_capabilities", "lifecycle_phase", "ownership_state",
 	"eligibility_state", "public_state", "attempt_state", "blocking_reason", "priority", "created_at_ms", "payload",

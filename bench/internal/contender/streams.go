@@ -53,7 +53,7 @@ func (d *DBOS) Stream(ctx context.Context, n, frames int) (took time.Duration, e
 	return took, err
 }
 
-// Writers returns the leases of n new executions, for frames that no worker writes.
+// Writers returns the leases of n new executions, for frames no worker writes.
 func (w *Worker) Writers(ctx context.Context, n int) ([]engine.Lease, error) {
 	if err := w.Insert(ctx, make([]Job, n)); err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ import (
 // Proxy forwards connections to a server, and delays each byte by a fixed time after its arrival. Bytes in flight are
 // delayed together, in both directions, since each piece counts from its own arrival.
 //
-// It counts round trips. One begins whenever a client sends after the server has said that it is ready for more. Data that
-// a client sends without waiting in between is one round trip, with any number of statements. Connections with TLS are not
-// counted.
+// It counts round trips. One begins whenever a client sends after the server has said that it is ready for more. Data a
+// client sends without waiting in between is one round trip, with any number of statements. Connections with TLS are
+// not counted.
 type Proxy struct {
 	listener net.Listener
 	network  string

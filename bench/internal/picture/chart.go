@@ -60,7 +60,7 @@ func hasSeries(r report.Result) bool {
 	return true
 }
 
-// newPlot returns an empty picture on white, so that it is readable on a dark page too.
+// newPlot returns an empty picture on white, so it is readable on a dark page too.
 func newPlot(c chart) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.White
@@ -111,7 +111,7 @@ func lines(c chart) ([]byte, error) {
 }
 
 // bars draws medians as bars with their values, and the rounds as dots. A round far above the medians is only counted, so
-// that it does not make the bars small.
+// it does not make the bars small.
 func bars(c chart, groups []group) ([]byte, error) {
 	top := 0.0
 	for _, g := range groups {

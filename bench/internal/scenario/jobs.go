@@ -35,7 +35,7 @@ func sized(n, size int) []contender.Job {
 	return jobs
 }
 
-// enqueue inserts jobs and brings the database to the state that it would have after a while.
+// enqueue inserts jobs and brings the database to the state it would have after a while.
 func enqueue(ctx context.Context, c contender.Contender, jobs []contender.Job) error {
 	batchSize := insertBatch
 	if len(jobs) > 0 && jobs[0].Size > 0 {

@@ -58,8 +58,8 @@ type laneFeed struct {
 	started   []atomic.Int64 // like committed
 }
 
-// serveLanes processes n jobs over the lanes. It returns the rate, and the time that each job inserted meanwhile waited
-// for its handler.
+// serveLanes processes n jobs over the lanes. It returns the rate, and the time each job inserted meanwhile waited for
+// its handler.
 func serveLanes(ctx context.Context, c contender.Contender, lanes, n int) (rate float64, waits []time.Duration, err error) {
 	f := &laneFeed{
 		lanes:     lanes,

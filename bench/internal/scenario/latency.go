@@ -12,7 +12,7 @@ import (
 
 const (
 	idleFor   = 250 * time.Millisecond // shortest time between two jobs, longer than River's default cooldown
-	idleMore  = 50 * time.Millisecond  // random addition, so that no timer keeps step
+	idleMore  = 50 * time.Millisecond  // random addition, so no timer keeps step
 	warmUps   = 3
 	idleTotal = 120 // jobs over all rounds
 )

@@ -209,7 +209,7 @@ func (b *Bench) manyKeys(ctx context.Context) error {
 	})
 }
 
-// passes returns the milliseconds that the gate takes to let in all that has room, and the median of a pass that finds none.
+// passes returns the milliseconds the gate takes to let in all that has room, and the median of a pass that finds none.
 func passes(ctx context.Context, eng *engine.Engine) (letIn, full float64, err error) {
 	began := time.Now()
 	for range waitMost {

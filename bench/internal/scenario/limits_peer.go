@@ -28,7 +28,7 @@ type limitPair struct {
 	options []dbos.QueueOption
 }
 
-// limitPairs returns the kinds of limits that both sides have, each so that it doesn't bind and so that it does.
+// limitPairs returns the kinds of limits both sides have, each so it doesn't bind and so it does.
 func limitPairs() (pairs []limitPair) {
 	partition := func(a contender.Args) string { return strconv.Itoa(a.Num % limitPartitions) }
 	for _, n := range []int{looseLimit, places} {

@@ -7,8 +7,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 )
 
-// mixed puts jobs first that no worker may take: at the highest priority, requiring a capability that no worker has. For
-// River they have a kind that its client does not know and has to leave in the queue.
+// mixed puts jobs first that no worker may take: at the highest priority, requiring a capability no worker has. For
+// River they have a kind its client does not know and has to leave in the queue.
 func mixed(ctx context.Context, b *Bench) error {
 	const highest = 3
 	reserved := b.N / 10

@@ -153,7 +153,7 @@ func (b *Bench) compare(ctx context.Context, measured string, rounds int, l line
 	return nil
 }
 
-// once measures a contender between empty tables, so that the server has no leftover work during the next one.
+// once measures a contender between empty tables, so the server has no leftover work during the next one.
 func (b *Bench) once(ctx context.Context, c contender.Contender, m measure) ([]reading, error) {
 	if err := c.Reset(ctx); err != nil {
 		return nil, err

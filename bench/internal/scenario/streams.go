@@ -153,8 +153,8 @@ func anotherProcess(ctx context.Context, c contender.Contender, cfg engine.Confi
 	return eng, &count, pool.Close, nil
 }
 
-// followAll appends frames one by one at a fixed rate to streams that another process follows, and returns how long each took
-// from the call of its append until the reader had it.
+// followAll appends frames one by one at a fixed rate to streams another process follows, and returns how long each
+// took from the call of its append until the reader had it.
 func followAll(ctx context.Context, w *contender.Worker, ticks int, deaf bool) ([]time.Duration, error) {
 	leases, err := w.Writers(ctx, streamCount)
 	if err != nil {
@@ -179,7 +179,7 @@ func followAll(ctx context.Context, w *contender.Worker, ticks int, deaf bool) (
 				if err != nil {
 					return err
 				}
-				if frame.Number == 1 { // the first one shows that the tail runs
+				if frame.Number == 1 { // the first one shows the tail runs
 					if reading.Add(1) == streamCount {
 						close(all)
 					}

@@ -40,10 +40,10 @@ func openStreams(ctx context.Context, b *Bench) error {
 	})
 }
 
-// idleLane has executions that no worker claims, whose streams stay open.
+// idleLane has executions no worker claims, whose streams stay open.
 const idleLane = "streaming"
 
-// waitingStreams creates n executions that no worker claims.
+// waitingStreams creates n executions no worker claims.
 func waitingStreams(ctx context.Context, eng *engine.Engine, n int) ([]id.ExecutionID, error) {
 	var all []id.ExecutionID
 	for len(all) < n {

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// load is work that is refilled while it is processed.
+// load is work refilled while it is processed.
 type load struct {
 	backlog int           // jobs waiting, roughly
 	total   int           // total number of jobs; 0 to run until span is over

@@ -16,7 +16,7 @@ import (
 // prefix begins the names of a benchmark's databases. The next benchmark drops those of an interrupted one.
 const prefix = "ffbench_"
 
-// benchLock is an advisory lock that the only benchmark on a server holds in its session.
+// benchLock is an advisory lock the only benchmark on a server holds in its session.
 const benchLock = 0x66666265
 
 // Server is a Postgres server reserved for this benchmark.

@@ -49,9 +49,9 @@ const (
 // (internal/pgserver/memory.go), and none outlives the container.
 const memory = "/memory"
 
-// Run finds or starts the container that every test binary on this engine shares, and returns the URL of the
-// server in it. The server ends by itself when it is not used (internal/pgserver), and its container is removed with
-// it; so there is no work for the reaper of testcontainers, which would only be one more image to pull.
+// Run finds or starts the container every test binary on this engine shares, and returns the URL of the server in it.
+// The server ends by itself when it is not used (internal/pgserver), and its container is removed with it; so there is
+// no work for the reaper of testcontainers, which would only be one more image to pull.
 func Run(ctx context.Context, image string) (string, error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func containerName(image string) string {
 }
 
 // storeCheaply stores the superuser's password as an MD5 hash, unless it is stored so already. The server asks for the
-// method that the stored form allows, and images store passwords for SCRAM.
+// method the stored form allows, and images store passwords for SCRAM.
 func storeCheaply(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	patience = time.Minute // the sum of the pauses in which nothing changed
 )
 
-// pacer counts the pauses since the last progress. Each counts for the length that was asked for.
+// pacer counts the pauses since the last progress. Each counts for the length asked for.
 type pacer struct{ still time.Duration }
 
 func (p *pacer) restart() { p.still = 0 }
@@ -32,8 +32,8 @@ func (p *pacer) next() (time.Duration, bool) {
 }
 
 // Poll calls look until it reports that it is done. The count is anything that changes with each step of progress. Poll
-// returns an error when the count has stood still for a minute. It pauses longer than a look takes, up to a second, so that dear looks
-// don't keep the server busy. Unlike the other functions it may be called beside a test.
+// returns an error when the count has stood still for a minute. It pauses longer than a look takes, up to a second, so
+// dear looks don't keep the server busy. Unlike the other functions it may be called beside a test.
 func Poll[C comparable](what string, look func() (count C, done bool)) error {
 	var p pacer
 	began := time.Now()

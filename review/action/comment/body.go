@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// longest is the largest number of characters that GitHub takes as a comment.
+// longest is the largest number of characters GitHub takes as a comment.
 const longest = 65_536
 
 // fit returns the report as a comment that begins with the marker. Lines that are too many are cut, and the comment says

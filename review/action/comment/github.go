@@ -114,7 +114,7 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.request, e.status, e.message)
 }
 
-// forbidden reports whether the token lacks a right. GitHub answers 404 for things that a token may not see.
+// forbidden reports whether the token lacks a right. GitHub answers 404 for things a token may not see.
 func (e *refusedError) forbidden() bool {
 	return e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound
 }

@@ -1,7 +1,7 @@
 // Command comment writes the report as a comment of the pull request, or updates the comment of an earlier run. It is a
 // step of the GitHub action, and needs no program beside it.
 //
-// The environment has its parameters: those that the runner sets, and
+// The environment has its parameters: those the runner sets, and
 //
 //	REPORTS     the folder of the report
 //	NAME        the name of the review: each name has a comment of its own

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// secrets are texts that the command must not print.
+// secrets are texts the command must not print.
 type secrets []string
 
 // read keeps the passwords in the environment, and checks DATABASE_URL. Its errors hold no password.

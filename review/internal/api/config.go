@@ -14,10 +14,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// configName is the file that a review writes for sqlc, beside the copy of the project's input.
+// configName is the file a review writes for sqlc, beside the copy of the project's input.
 const configName = "schema-review-sqlc.json"
 
-// The options of the project's configuration that a review passes on. Others are left out: plugins are programs, and a
+// The options of the project's configuration a review passes on. Others are left out: plugins are programs, and a
 // database, a server or the cloud is reached over the network.
 var (
 	entryOptions = []string{"name", "engine", "schema", "queries", "strict_function_checks", "strict_order_by"}

@@ -20,7 +20,7 @@ import (
 
 var errNoGenerator = errors.New("sqlc was not found")
 
-// refusedError is sqlc's message about queries that it refuses.
+// refusedError is sqlc's message about queries it refuses.
 type refusedError struct {
 	said  string
 	place report.Place
@@ -87,7 +87,7 @@ func copyTree(from, to, name string) error {
 	})
 }
 
-// copySQL copies every SQL file, so that patterns in the configuration find theirs.
+// copySQL copies every SQL file, so patterns in the configuration find theirs.
 func copySQL(from, to string) error {
 	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// locator finds the line of SQL that a name of the generated package comes from.
+// locator finds the line of SQL a name of the generated package comes from.
 type locator struct {
 	base, head *project.Side
 	added      []project.Migration
@@ -38,7 +38,7 @@ func (l locator) place(name string) report.Place {
 	return report.Place{File: l.head.SQLC.Config}
 }
 
-// query returns the query that a function, its parameters or its row come from.
+// query returns the query a function, its parameters or its row come from.
 func query(side *project.Side, name string) (project.Query, bool) {
 	for _, end := range []string{"", "Params", "Row", "BatchResults"} {
 		if bare, has := strings.CutSuffix(name, end); has {

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// generatorVersion is the sqlc that a review installs if there is none on PATH.
+// generatorVersion is the sqlc a review installs if there is none on PATH.
 const generatorVersion = "v1.31.1"
 
-// find returns the generator: the one on PATH, else one that it installs in the user's cache folder. Never one that the
-// project's modules name: their code is part of the change.
+// find returns the generator: the one on PATH, else one it installs in the user's cache folder. Never one the project's
+// modules name: their code is part of the change.
 func find(ctx context.Context) (string, error) {
 	if found, err := exec.LookPath("sqlc"); err == nil {
 		return filepath.Abs(found)

@@ -98,7 +98,7 @@ func lastName(name string) string {
 	return strings.TrimSuffix(last, ".go")
 }
 
-// read declares the names of other packages that a file uses, with type parameters if it gives any.
+// read declares the names of other packages a file uses, with type parameters if it gives any.
 func (o others) read(file *ast.File) {
 	imported := map[string]*types.Package{}
 	for _, spec := range file.Imports {

@@ -12,8 +12,8 @@ import (
 // program uses some.
 var ofGenerator = []string{"Close", "DBTX", "New", "Prepare", "Querier", "Queries", "WithTx"}
 
-// usedByQueries reports whether a function of a query that the change keeps takes or returns the name's type, or
-// the generator makes the name itself. Other names are gone with their queries, or stand for a table that no query reads.
+// usedByQueries reports whether a function of a query the change keeps takes or returns the name's type, or the
+// generator makes the name itself. Other names are gone with their queries, or stand for a table no query reads.
 func (p *goPackage) usedByQueries(name string, before, after *project.Side) bool {
 	object := p.object(owner(name))
 	if object == nil {
@@ -73,7 +73,7 @@ func (p *goPackage) functions() []types.Object {
 	return all
 }
 
-// reach adds the package's types that a type consists of. A type for a value or NULL is followed as well.
+// reach adds the package's types a type consists of. A type for a value or NULL is followed as well.
 func reach(from types.Type, in *types.Package, found map[*types.TypeName]bool) {
 	switch t := types.Unalias(from).(type) {
 	case *types.Named:

@@ -1,6 +1,6 @@
-// Package arguments chooses arguments for generated queries, so that they can be run and planned on a filled
-// database: a parameter beside a column gets a value of that column. The parameters for the columns of one table get
-// the values of one row, so that they go together. The same database gives the same arguments.
+// Package arguments chooses arguments for generated queries, so they can be run and planned on a filled database: a
+// parameter beside a column gets a value of that column. The parameters for the columns of one table get the values of
+// one row, so they go together. The same database gives the same arguments.
 package arguments
 
 import (

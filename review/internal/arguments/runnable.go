@@ -8,7 +8,7 @@ import (
 )
 
 // Columns returns the columns beside the parameters of a statement, by the parameters' numbers from 1, and the
-// relations that it names. Both are empty for a text that the parser does not read.
+// relations it names. Both are empty for a text the parser does not read.
 func Columns(sql string) (columns map[int]string, relations []string) {
 	tree, err := syntax.Parse(sql)
 	if err != nil {
@@ -19,7 +19,7 @@ func Columns(sql string) (columns map[int]string, relations []string) {
 
 // Runnable reports whether a statement can be tried in a transaction of the review's session, and be undone. Refused
 // are those that end the transaction, talk with the client, change the session's prepared statements, or run outside
-// transactions. A text that the parser does not read is left to the server.
+// transactions. A text the parser does not read is left to the server.
 func Runnable(sql string) bool {
 	tree, err := pgquery.Parse(sql)
 	if err != nil {

@@ -40,7 +40,7 @@ func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Ca
 		Title: "The committed dump differs from the result of the migrations",
 		Do:    "Write the dump again from a migrated database: its generators and readers see another schema.",
 	}
-	// A dump creates functions before the objects that they use.
+	// A dump creates functions before the objects they use.
 	_, err = conn.Exec(ctx, "SET check_function_bodies = off;\n"+psqlCommand.ReplaceAllString(string(text), ""))
 	if err != nil {
 		if ctx.Err() != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Judge returns findings about differences that no lock and no query shows. concurrently reports whether an index of
-// that name is built without stopping writers.
+// Judge returns findings about differences no lock and no query shows. concurrently reports whether an index of that
+// name is built without stopping writers.
 func Judge(changes []report.Change, concurrently func(index string) bool) []report.Finding {
 	var found []report.Finding
 	for _, c := range changes {
@@ -48,7 +48,7 @@ func columnsOf(definition string) string {
 	return columns
 }
 
-// replaced reports a foreign key that another one of the same columns replaces, or whose column is gone as well.
+// replaced reports a foreign key another one of the same columns replaces, or whose column is gone as well.
 func replaced(c report.Change, changes []report.Change) bool {
 	columns := strings.Split(columnsOf(c.Before), ", ")
 	return slices.ContainsFunc(changes, func(other report.Change) bool {

@@ -18,7 +18,7 @@ import (
 
 // Databases of base stay on the server for later reviews, which copy them. One is named ff_review_cache_<key>, and its
 // comment has the whole key, the time of its last use and a note of its maker. It belongs to the tool's role and takes
-// no sessions. Only SQL of base runs in it, under a login that no SQL of a change has had. Then it is renamed: a killed
+// no sessions. Only SQL of base runs in it, under a login no SQL of a change has had. Then it is renamed: a killed
 // review leaves a database that [Server.dropLeft] drops.
 //
 // A review that makes, drops or copies one holds the advisory lock (cacheLock, key) of database postgres, shared if it
@@ -41,7 +41,7 @@ const system = `SELECT concat_ws(E'\n', version(),
 	(SELECT string_agg(name || ' ' || setting, E'\n' ORDER BY name) FROM pg_settings
 		WHERE context IN ('user', 'superuser') AND source NOT IN ('default', 'override', 'session') AND name <> 'application_name'))`
 
-// NewKey returns the key of a database that is made from these values on the server. They must have a JSON form.
+// NewKey returns the key of a database made from these values on the server. They must have a JSON form.
 func (s *Server) NewKey(ctx context.Context, values ...any) (Key, error) {
 	var facts string
 	if err := s.locked(func() error { return s.admin.QueryRow(ctx, system).Scan(&facts) }); err != nil {
@@ -113,7 +113,7 @@ func (s *Server) Cached(ctx context.Context, key Key, label string, from *Databa
 		s.notCached(err)
 		return d, note, ctx.Err()
 	}
-	d.Name = key.name() // so that later parts can copy it, even if this one fails
+	d.Name = key.name() // so later parts can copy it, even if this one fails
 	s.tell("The database %s is kept for later reviews.", key.name())
 	if err := s.dropOldest(ctx); err != nil {
 		s.notCached(err)
@@ -297,7 +297,7 @@ func (s *Server) rename(ctx context.Context, from, to string) error {
 }
 
 // dropOldest drops the cached databases of the tool's role beyond mostCached, the last used ones stay. It leaves those
-// that another review uses.
+// another review uses.
 func (s *Server) dropOldest(ctx context.Context) error {
 	var names []string
 	err := s.locked(func() error {

@@ -36,7 +36,7 @@ func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
 	shell := exec.CommandContext(ctx, "sh", "-c", command)
 	shell.Dir = dir
 	shell.Env = append(slices.DeleteFunc(os.Environ(), private), "DATABASE_URL="+u.String())
-	shell.WaitDelay = 10 * time.Second // for programs that it started, and that hold its output
+	shell.WaitDelay = 10 * time.Second // for programs it started which hold its output
 	out, err := shell.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Extension is an extension that the tool's own session creates before the project's SQL runs.
+// Extension is an extension the tool's own session creates before the project's SQL runs.
 type Extension struct {
 	Name, Schema, Version string
 }
@@ -81,7 +81,7 @@ func (e Extension) statements(owner string) string {
 }
 
 // Install makes [Server.Create] create the extensions in each database. It tries them in one first, and returns the
-// names of those that the server does not create: they are left out.
+// names of those the server does not create: they are left out.
 func (s *Server) Install(ctx context.Context, extensions []Extension) (failed []string, err error) {
 	if len(extensions) == 0 || s.login.name == "" {
 		return nil, nil

@@ -20,11 +20,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// MigrationError is a migration that the database refuses.
+// MigrationError is a migration the database refuses.
 type MigrationError struct {
 	Migration project.Migration
 	Down      bool
-	// Place is the line that the server names, or the file as a whole if it names none.
+	// Place is the line the server names, or the file as a whole if it names none.
 	Place report.Place
 	Err   error
 }
@@ -71,7 +71,7 @@ func (e *MigrationError) Unwrap() error { return e.Err }
 // quoted is a name in a message of the server.
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// Migrate applies the migrations that the database does not have, as their tool does. table is the tool's own.
+// Migrate applies the migrations the database does not have, as their tool does. table is the tool's own.
 //
 // Errors: [*MigrationError] for a migration that fails; those before it stay applied.
 func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, table string) error {
@@ -81,7 +81,7 @@ func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, 
 	return d.dbmate(ctx, migrations, table, "Applying: ", (*dbmate.DB).Migrate)
 }
 
-// Rollback rolls back the newest of the migrations that the database has, as their tool does.
+// Rollback rolls back the newest of the migrations the database has, as their tool does.
 //
 // Errors: [*MigrationError] if it fails; dbmate.ErrNoRollback if the database has none of them.
 func (d *Database) Rollback(ctx context.Context, migrations []project.Migration, table string) error {

@@ -18,7 +18,7 @@ import (
 // keeps a row for each migration, also where the tool has only the newest version.
 type ledger struct {
 	create string // $TABLE is its name
-	known  string // selects the keys of the migrations that the database has
+	known  string // selects the keys of the migrations the database has
 	add    string // $1 is the version, $2 the key
 	remove string
 }
@@ -125,7 +125,7 @@ func (r *toolRun) open(ctx context.Context) error {
 
 func (r *toolRun) close(ctx context.Context) error { return r.conn.Close(context.WithoutCancel(ctx)) }
 
-// apply applies the migrations that the database does not have.
+// apply applies the migrations the database does not have.
 func (d *Database) apply(ctx context.Context, migrations []project.Migration, table string) (err error) {
 	r, err := d.startTool(ctx, migrations[0].Tool, table)
 	if err != nil {
@@ -158,7 +158,7 @@ func (d *Database) apply(ctx context.Context, migrations []project.Migration, ta
 	return nil
 }
 
-// takeBack rolls back the newest of the migrations that the database has.
+// takeBack rolls back the newest of the migrations the database has.
 func (d *Database) takeBack(ctx context.Context, migrations []project.Migration, table string) (err error) {
 	r, err := d.startTool(ctx, migrations[0].Tool, table)
 	if err != nil {
@@ -186,7 +186,7 @@ func (r *toolRun) run(ctx context.Context, m project.Migration, half project.Hal
 		}
 	}
 	if !half.Transaction {
-		// A transaction that the migration left open is committed with the record.
+		// A transaction the migration left open is committed with the record.
 		if err := r.exec(ctx, "BEGIN"); err != nil {
 			return refusalOf(ctx, m, project.Batch{}, down, err)
 		}
@@ -220,7 +220,7 @@ func (r *toolRun) record(ctx context.Context, m project.Migration, down bool) er
 	return err
 }
 
-// refusalOf names the line that the server names, or that of the batch's only statement.
+// refusalOf names the line the server names, or that of the batch's only statement.
 func refusalOf(ctx context.Context, m project.Migration, batch project.Batch, down bool, err error, of ...project.Statement) error {
 	if ctx.Err() != nil {
 		return err

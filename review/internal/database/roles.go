@@ -21,7 +21,7 @@ import (
 //     review while another one runs. Each role that is no superuser has an owner of its own: from version 16 on, only its
 //     maker can make members of it.
 //   - ff_review_<key>_login is the review's own, a member of owner. Its sessions begin as owner. A session can change the
-//     settings of its login, so ff_review_<key>_base_login makes the databases that are kept for later reviews (cache.go).
+//     settings of its login, so ff_review_<key>_base_login makes the databases kept for later reviews (cache.go).
 //
 // A role of the project, named by its migrations, is made without login and rights of its own. All reviews on a server
 // share it and owner, and a comment marks both. Each review that uses a shared role holds the advisory lock (rolesLock,
@@ -164,8 +164,8 @@ func (s *Server) share(ctx context.Context, name string) error {
 // mostRoles is how many roles a review makes: it holds a lock for each.
 const mostRoles = 200
 
-// MakeRoles makes the roles that the project's SQL names, without rights, as far as the server does not have them.
-// They are dropped at the end. It returns those that could not be made.
+// MakeRoles makes the roles the project's SQL names, without rights, as far as the server does not have them. They are
+// dropped at the end. It returns those that could not be made.
 func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []strin
 	return missing, nil
 }
 
-// dropRoles drops the review's login, and the shared roles that no other review uses. It also drops those that killed
+// dropRoles drops the review's login, and the shared roles no other review uses. It also drops those that killed
 // reviews left.
 func (s *Server) dropRoles(ctx context.Context) error {
 	if !s.creates {
@@ -277,8 +277,7 @@ func (s *Server) as(l login, u url.URL) url.URL {
 	return u
 }
 
-// Own reports whether the project's SQL runs as a role that the review made. Otherwise role names the one that it runs
-// as.
+// Own reports whether the project's SQL runs as a role the review made. Otherwise role names the one it runs as.
 func (s *Server) Own() (role string, own bool) {
 	if s.login.name == "" {
 		return s.role, false
@@ -286,7 +285,7 @@ func (s *Server) Own() (role string, own bool) {
 	return s.owner, true
 }
 
-// prepare lets the project's role make objects in a new database that was copied from template0.
+// prepare lets the project's role make objects in a new database copied from template0.
 func (s *Server) prepare(ctx context.Context, name string, extensions []Extension) error {
 	if s.login.name == "" {
 		return nil

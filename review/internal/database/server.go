@@ -115,7 +115,7 @@ func (s *Server) dropLeft(ctx context.Context) error {
 		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_(base_)?login$'`, s.creates)
 }
 
-// dropEach drops the names that a query returns. It logs those that stay.
+// dropEach drops the names a query returns. It logs those that stay.
 func (s *Server) dropEach(ctx context.Context, drop func(ctx context.Context, name string) error, query string, args ...any) error {
 	rows, err := s.admin.Query(ctx, query, args...)
 	if err != nil {
@@ -305,7 +305,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.dropTogether(ctx)
 	var errs error
-	for name := range s.names { // those that dropTogether has not dropped
+	for name := range s.names { // those dropTogether has not dropped
 		errs = errors.Join(errs, s.drop(ctx, name))
 	}
 	return errors.Join(errs, s.dropRoles(ctx), s.admin.Close(ctx), s.server.Stop())

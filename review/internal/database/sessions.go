@@ -10,15 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The project's SQL may take for ever, such as pg_sleep(1e9), or wait for rows that a review never sends. The server
-// ends a statement after longestStatement, unless the SQL itself changes the setting. A session ends after
-// longestSession.
+// The project's SQL may take for ever, such as pg_sleep(1e9), or wait for rows a review never sends. The server ends a
+// statement after longestStatement, unless the SQL itself changes the setting. A session ends after longestSession.
 const (
 	longestStatement = "10min"
 	longestSession   = 30 * time.Minute
 )
 
-// Connect opens a session. It is closed after half an hour, so that no statement of a project lasts for ever.
+// Connect opens a session. It is closed after half an hour, so no statement of a project lasts for ever.
 func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(d.URL)
 	if err != nil {

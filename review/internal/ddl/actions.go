@@ -41,7 +41,7 @@ type Action struct {
 	Check  *parser.Node
 }
 
-// Creates returns the tables, views and sequences that the statement creates, as it names them.
+// Creates returns the tables, views and sequences the statement creates, as it names them.
 func (s Statement) Creates() []string {
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_CreateStmt:
@@ -58,7 +58,7 @@ func (s Statement) Creates() []string {
 	return nil
 }
 
-// Ephemeral reports a table that is dropped when its transaction ends, so that later statements belong to that
+// Ephemeral reports a table that is dropped at the end of its transaction, so later statements belong to that
 // transaction.
 func (s Statement) Ephemeral() bool {
 	const goes = parser.OnCommitAction_ONCOMMIT_DROP

@@ -88,8 +88,8 @@ func (s Statement) Control() (kind parser.TransactionStmtKind, is bool) {
 // Truncates reports TRUNCATE, which replaces files without reading or writing rows.
 func (s Statement) Truncates() bool { return s.Node.GetTruncateStmt() != nil }
 
-// Names returns the relations that the statement names, as "schema.name" or "name", in order, each once. It includes
-// those that a DROP names, which may be of another kind.
+// Names returns the relations the statement names, as "schema.name" or "name", in order, each once. It includes those a
+// DROP names, which may be of another kind.
 func (s Statement) Names() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -122,7 +122,7 @@ func (s Statement) Names() []string {
 	return names
 }
 
-// Writes visits the tables that the statement inserts into and deletes from, also within WITH.
+// Writes visits the tables the statement inserts into and deletes from, also within WITH.
 func (s Statement) Writes(visit func(target *parser.RangeVar, erases bool)) {
 	walk(s.Node.ProtoReflect(), func(m protoreflect.Message) {
 		switch n := m.Interface().(type) {

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/pgquery"
 )
 
-// Setting is a parameter of the session and the value that a statement sets.
+// Setting is a parameter of the session and the value a statement sets.
 type Setting struct {
 	Name string
 	// On is false for RESET, DEFAULT and zero: such a timeout never ends anything.

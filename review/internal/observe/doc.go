@@ -23,10 +23,10 @@
 // # Waiting queries
 //
 // Each query of base is tried while the statement's transaction is open, under a short lock_timeout: the server
-// analyses it, which takes the locks that a run takes on the tables and views that the query names. A query that met
-// none of the locked ones on the untouched base is not tried. Locks on other tables, by functions and triggers, are
-// found by running the queries once on the untouched base with arguments from its rows (internal/arguments) and
-// rolling back. Such queries are then run, not only analysed. Code that such a run does not reach is not seen, for
-// example if the inserted key is taken. But the foreign-key locks of inserts and deletes are known from the catalog:
-// if nothing else of a query would wait, the key's own lock is tried in its place.
+// analyses it, which takes the locks a run takes on the tables and views the query names. A query that met none of the
+// locked ones on the untouched base is not tried. Locks on other tables, by functions and triggers, are found by
+// running the queries once on the untouched base with arguments from its rows (internal/arguments) and rolling back.
+// Such queries are then run, not only analysed. Code that such a run does not reach is not seen, for example if the
+// inserted key is taken. But the foreign-key locks of inserts and deletes are known from the catalog: if nothing else
+// of a query would wait, the key's own lock is tried in its place.
 package observe

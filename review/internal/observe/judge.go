@@ -141,7 +141,7 @@ func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	}
 }
 
-// judgeUntimed adds one finding for a migration with short locks that others wait for without a limit.
+// judgeUntimed adds one finding for a migration with short locks others wait for without a limit.
 func (o *observation) judgeUntimed(run *running) {
 	if len(run.untimed) == 0 {
 		return

@@ -44,7 +44,7 @@ func (o *observation) readKeys(ctx context.Context) (keys, error) {
 	return k, err
 }
 
-// of returns the locks that a statement's inserts and deletes take by foreign keys, one step far.
+// of returns the locks a statement's inserts and deletes take by foreign keys, one step far.
 func (k keys) of(sql string) held {
 	all := held{}
 	tree, err := ddl.Parse(sql)

@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// outside runs a statement that cannot run in a transaction. It is stopped at its first lock on the tables that it
-// names, and reported to hold that lock.
+// outside runs a statement that cannot run in a transaction. It is stopped at its first lock on the tables it names,
+// and reported to hold that lock.
 func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl.Statement) (seen, error) {
 	saw := seen{Statement: s, tree: tree, outside: true, held: held{}}
 	brake, err := o.brake(ctx, tree)
@@ -88,7 +88,7 @@ func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *se
 	}
 }
 
-// brake locks the tables that a statement names, so that the statement waits. Nil: it names none.
+// brake locks the tables a statement names, so the statement waits. Nil: it names none.
 func (o *observation) brake(ctx context.Context, tree ddl.Statement) (*pgx.Conn, error) {
 	var tables []string
 	for _, name := range tree.Names() {

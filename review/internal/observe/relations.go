@@ -113,8 +113,8 @@ func (h held) add(more held) {
 	}
 }
 
-// readLocks returns the locks that a session holds and, with waiting, those it waits for. It leaves out ACCESS SHARE,
-// which every query takes, unless all is set.
+// readLocks returns the locks a session holds and, with waiting, those it waits for. It leaves out ACCESS SHARE, which
+// every query takes, unless all is set.
 func (rs relations) readLocks(ctx context.Context, conn *pgx.Conn, pid uint32, waiting, all bool) (held, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT l.relation, l.mode FROM pg_locks AS l

@@ -48,7 +48,7 @@ func Deparse(of *tree.ParseResult) (string, error) {
 	return pgquery.Deparse(of)
 }
 
-// Prepare compiles the parser's program, so that the first call need not.
+// Prepare compiles the parser's program, so the first call need not.
 func Prepare() { _, _ = Scan("") }
 
 var calling sync.Mutex // held while the parser runs

@@ -70,7 +70,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 	for _, q := range c.Head.Queries {
 		old, ok := c.Base.Query(q.Name)
 		if !ok {
-			old = q // a new query: the result that its updates would have had
+			old = q // a new query: the result its updates would have had
 		}
 		was := updatesOf(old.SQL)
 		for _, u := range updatesOf(q.SQL) {
@@ -266,7 +266,7 @@ func (h *heap) sets(ctx context.Context, tx pgx.Tx, u update, madeUp bool) (stri
 		case kind == "bytea":
 			made = fmt.Sprintf(`coalesce(t.%s, '') || '\x01'`, quoted)
 		}
-		// Text is often one of a few words that a check allows. Only the first rows are examined.
+		// Text is often one of a few words a check allows. Only the first rows are examined.
 		other := fmt.Sprintf("(SELECT o.%s FROM (SELECT x.%s FROM %s AS x LIMIT 200) AS o WHERE o.%s::text IS DISTINCT FROM t.%s::text AND o.%s IS NOT NULL LIMIT 1)",
 			quoted, quoted, name, quoted, quoted, quoted)
 		if made == "" && category == "S" {

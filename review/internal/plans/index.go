@@ -88,7 +88,7 @@ func (s *side) used() map[string]bool {
 	return used
 }
 
-// unused returns the indexes that no query uses and that have no other purpose.
+// unused returns the indexes without a query or another purpose.
 func (s *side) unused() map[string]*index {
 	used, found := s.used(), make(map[string]*index)
 	for name, i := range s.indexes {
@@ -100,7 +100,7 @@ func (s *side) unused() map[string]*index {
 }
 
 // emptied returns the tables of before that queries of after don't read because their plans are empty: row security hides
-// all rows, or a condition is false. From version 17 on such a plan doesn't name the indexes that it would use.
+// all rows, or a condition is false. From version 17 on such a plan doesn't name the indexes it would use.
 func (c *check) emptied() map[string]bool {
 	tables := make(map[string]bool)
 	for name, after := range c.after.queries {

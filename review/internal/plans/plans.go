@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Input has the two sides that [Check] compares.
+// Input has the two sides [Check] compares.
 type Input struct {
 	Base, Head *project.Side
 	// Before is a database with base's schema, filled; After the same migrated to head's, its new tables filled too.
@@ -44,7 +44,7 @@ type Result struct {
 type check struct {
 	Input
 	before, after *side
-	refused       []string            // queries that the schema of neither side accepts, with the reason
+	refused       []string            // queries the schema of neither side accepts, with the reason
 	old           map[string][]string // problems that existed before, by rule: a line each
 }
 
@@ -105,7 +105,7 @@ func Check(ctx context.Context, in Input) (*Result, error) {
 	return result, nil
 }
 
-// Refused lists, in a line or a few, the queries that their own schema refuses.
+// Refused lists, in a line or a few, the queries their own schema refuses.
 func Refused(lines []string) []string {
 	slices.Sort(lines)
 	lines = slices.Compact(lines)

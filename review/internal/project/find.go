@@ -180,7 +180,7 @@ func (s *Side) isSchema(dir string) bool {
 	return slices.ContainsFunc(s.Packages, func(p *SQLC) bool { return slices.Contains(p.Schema, dir) })
 }
 
-// decide decides which tool a folder belongs to. A folder that the caller names may hold any SQL files.
+// decide decides which tool a folder belongs to. A folder the caller names may hold any SQL files.
 func (s *Side) decide(dir string, named bool) error {
 	if s.Tool != "" {
 		return nil

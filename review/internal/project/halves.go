@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Batch is a text that the tool sends at once. If it has several statements, PostgreSQL runs them as one transaction.
+// Batch is a text the tool sends at once. If it has several statements, PostgreSQL runs them as one transaction.
 type Batch struct {
 	SQL   string
 	Place report.Place // of its first line
@@ -39,8 +39,8 @@ func (s *Side) half(file string, segments []segment, transaction, oneByOne bool)
 	return h
 }
 
-// separate makes each statement a batch of its own, outside of a transaction. A text that the parser does not split
-// stays one batch.
+// separate makes each statement a batch of its own, outside of a transaction. A text the parser does not split stays
+// one batch.
 func (h *Half) separate() {
 	h.Transaction = false
 	if len(h.Statements) == 0 {
@@ -67,7 +67,7 @@ func (h Half) In(batch int) []Statement {
 // Alone reports whether the tool sends the statement with no other, outside of a transaction.
 func (h Half) Alone(s Statement) bool { return !h.Transaction && len(h.In(s.Batch)) == 1 }
 
-// Separate reports whether the statements are sent one by one, so that each is a transaction of its own.
+// Separate reports whether the statements are sent one by one, so each is a transaction of its own.
 func (h Half) Separate() bool {
 	return !h.Transaction && len(h.Statements) > 0 && len(h.Batches) == len(h.Statements)
 }

@@ -114,7 +114,7 @@ func (s *Side) readHalf(file, text string, at int, sql string) Half {
 	return Half{SQL: sql, Statements: s.readStatements(placeOf(file, text, at), sql)}
 }
 
-// PlaceOf returns the line of the project that an offset of m.Text is on.
+// PlaceOf returns the line of the project an offset of m.Text is on.
 func (m Migration) PlaceOf(offset int) report.Place { return placeOf(m.File, m.Text, offset) }
 
 func placeOf(file, text string, at int) report.Place {

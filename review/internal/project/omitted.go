@@ -53,7 +53,7 @@ func submodules(ctx context.Context, dir string) map[string]string {
 }
 
 // unreadOmitted reports the links and submodules that may bear on the result. A tool follows a link to a migration, so
-// that one counts even if the change leaves it as it is.
+// one counts even if the change leaves it as it is.
 func (s *Side) unreadOmitted(opts Options) {
 	for _, name := range slices.Sorted(maps.Keys(s.Omitted)) {
 		why := "a submodule, whose files the review does not read"

@@ -16,12 +16,12 @@ import (
 	"strings"
 )
 
-// Options are facts that a project's files do not show.
+// Options are facts a project's files do not show.
 type Options struct {
 	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only folder with migrations.
 	MigrationsDir string
 	// PreferredDir is the folder of the migrations on the other side of the comparison. Without MigrationsDir it is taken
-	// if it holds migrations on this side too, so that a change does not choose the folder that is reviewed.
+	// if it holds migrations on this side too, so a change does not choose the reviewed folder.
 	PreferredDir string
 	// MigrationsTable is the migration tool's. Empty: its default, which for dbmate DBMATE_MIGRATIONS_TABLE in .env sets.
 	MigrationsTable string
@@ -37,7 +37,7 @@ type Files struct {
 	omitted       map[string]Omitted
 }
 
-// Extract writes the files of the project in dir at a revision into a folder that it makes at target. An empty revision
+// Extract writes the files of the project in dir at a revision into a folder it makes at target. An empty revision
 // means the present files, without those that git ignores.
 func Extract(ctx context.Context, dir, revision, target string) (*Files, error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
@@ -102,7 +102,7 @@ func MergeBase(ctx context.Context, dir, base, head string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// Commit returns the commit that a revision names.
+// Commit returns the commit a revision names.
 func Commit(ctx context.Context, dir, revision string) (string, error) {
 	out, err := git(ctx, dir, nil, "rev-parse", "--verify", "--end-of-options", revision+"^{commit}")
 	return strings.TrimSpace(string(out)), err

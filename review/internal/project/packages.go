@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// sqlFiles returns the SQL files that a path of sqlc's configuration names: a file, those of a folder, or those that a
-// pattern matches. "**" matches folders of any depth.
+// sqlFiles returns the SQL files a path of sqlc's configuration names: a file, those of a folder, or those a pattern
+// matches. "**" matches folders of any depth.
 func (s *Side) sqlFiles(name string) ([]string, error) {
 	info, err := os.Stat(filepath.Join(s.Dir, name))
 	switch {
@@ -74,8 +74,8 @@ var (
 	queryLine  = regexp.MustCompile(`(?m)^--\s*name:\s*\w+\s+:\w+`)
 )
 
-// unreadQueries reports queries that no configuration names: those beside a configuration of another name, and, without
-// any configuration, files that look like sqlc's.
+// unreadQueries reports queries no configuration names: those beside a configuration of another name, and, without any
+// configuration, files that look like sqlc's.
 func (s *Side) unreadQueries() error {
 	read := map[string]bool{}
 	for _, p := range s.Packages {

@@ -12,7 +12,7 @@ import (
 
 // Side is the project at one revision, in a folder of its own.
 type Side struct {
-	// Revision is the name that the caller gave. Empty: the present files of the working folder, committed or not.
+	// Revision is the name the caller gave. Empty: the present files of the working folder, committed or not.
 	Revision string
 	// Dir is the project's root: a copy without other writers.
 	Dir string
@@ -31,13 +31,13 @@ type Side struct {
 	Queries  []Query
 	// Dump is the path of the committed dump of the schema. Empty: there is none.
 	Dump string
-	// DumpText is the dump without the statements that a review does not run. Empty: as in the file.
+	// DumpText is the dump without the statements a review does not run. Empty: as in the file.
 	DumpText string
-	// Findings are about files that the parser or the migration tool cannot read.
+	// Findings are about files the parser or the migration tool cannot read.
 	Findings []report.Finding
 	// Unread are the parts that were not read.
 	Unread []Unread
-	// PassedOver are the folders, and the files of the root, that may hold migrations beside the folder that the caller named.
+	// PassedOver are the folders, and the files of the root, that may hold migrations beside the folder the caller named.
 	PassedOver []string
 	// Omitted are the symbolic links and submodules, by path, which Dir does not have.
 	Omitted map[string]Omitted
@@ -79,14 +79,13 @@ type Migration struct {
 	Repeatable bool
 	Up         Half
 	Down       Half
-	// Usable is the file's declaration of the versions of programs that it works with ("usable-from: V"). Empty:
-	// none.
+	// Usable is the file's declaration of the versions of programs it works with ("usable-from: V"). Empty: none.
 	Usable string
 	// Irreversible is its reason for having no way back. Empty: it has one.
 	Irreversible string
 }
 
-// Key names the migration among those that a database has.
+// Key names the migration among those a database has.
 func (m Migration) Key() string {
 	if !m.Repeatable {
 		return m.Version
@@ -101,7 +100,7 @@ type Half struct {
 	// Transaction: the tool runs the statements in a transaction.
 	Transaction bool
 	Statements  []Statement
-	// Batches are the texts that the tool sends, in order. dbmate sends SQL itself.
+	// Batches are the texts the tool sends, in order. dbmate sends SQL itself.
 	Batches []Batch
 }
 
@@ -109,13 +108,13 @@ type Half struct {
 type Statement struct {
 	SQL   string
 	Place report.Place
-	// Batch is the index of the batch that it is part of.
+	// Batch is the index of the batch it is part of.
 	Batch int
 	// Silence are the comments before it that accept a finding.
 	Silence []Silence
 }
 
-// LastLine is the line of the file that the statement ends on.
+// LastLine is the line of the file the statement ends on.
 func (s Statement) LastLine() int { return s.Place.Line + strings.Count(s.SQL, "\n") }
 
 // Silence accepts the findings of a rule at a statement, for a reason, until a day: "-- review: allow RULE until
@@ -152,7 +151,7 @@ type Query struct {
 	// SQL is the statement as the generated code sends it, with $1 for its parameters.
 	SQL   string
 	Place report.Place
-	// Operations are those that its header names ("Used by: engine.Claim, …").
+	// Operations are those its header names ("Used by: engine.Claim, …").
 	Operations []string
 	// Silence are the comments below its name that accept a finding about it.
 	Silence []Silence

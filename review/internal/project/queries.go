@@ -136,8 +136,8 @@ func operations(header string) []string {
 }
 
 // numbered returns the statement with $n for sqlc's parameters: @name, sqlc.arg(name), sqlc.narg(name), sqlc.slice(name).
-// Those of one name are one, in the order in which the names appear. As sqlc does, they take the numbers that the
-// statement itself does not use.
+// Those of one name are one, in the order in which the names appear. As sqlc does, they take the numbers the statement
+// itself does not use.
 func numbered(text string, tokens []*scanner.ScanToken) string {
 	for len(tokens) > 0 && text[tokens[len(tokens)-1].Start:tokens[len(tokens)-1].End] == ";" {
 		tokens = tokens[:len(tokens)-1]

@@ -15,7 +15,7 @@ import (
 )
 
 // takeGenerated replaces the statements by the statements of a package that sqlc generated, in the folder out: it expands
-// stars, numbers parameters, and has the text that programs send. A query that the package does not have keeps its
+// stars, numbers parameters, and has the text that programs send. A query the package does not have keeps its
 // statement.
 func (s *Side) takeGenerated(out string) error {
 	sent, err := s.sentBy(s.Dir, out)
@@ -30,9 +30,9 @@ func (s *Side) takeGenerated(out string) error {
 	return nil
 }
 
-// TakeMade takes the statements that the committed package does not have from the one that the review generated for p
-// below dir. Without it a star would stand for the columns of the schema that the query is tried on. It removes the
-// queries whose new statement the review does not run, and returns them.
+// TakeMade takes the statements the committed package does not have from the one the review generated for p below dir.
+// Without it a star would stand for the columns of the schema the query is tried on. It removes the queries whose new
+// statement the review does not run, and returns them.
 func (s *Side) TakeMade(p *SQLC, dir string, runs func(sql string) bool) (removed []Query, err error) {
 	if p == nil || p.Out == "" {
 		return nil, nil

@@ -17,7 +17,7 @@ import (
 // configNames are the names that sqlc looks for.
 var configNames = []string{"sqlc.yaml", "sqlc.yml", "sqlc.json"}
 
-// sqlcConfig is the part that a review needs of both versions of sqlc's configuration; JSON is YAML as well.
+// sqlcConfig is the part a review needs of both versions of sqlc's configuration; JSON is YAML as well.
 type sqlcConfig struct {
 	Version  string `yaml:"version"`
 	Packages []struct {
@@ -103,7 +103,7 @@ func (s *Side) readConfig(file string) error {
 	return nil
 }
 
-// addPackage adds a package that is generated for PostgreSQL, with paths relative to the root.
+// addPackage adds a package generated for PostgreSQL, with paths relative to the root.
 func (s *Side) addPackage(file, engine string, p *SQLC) {
 	p.Config = file
 	below := func(name string) string {

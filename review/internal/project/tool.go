@@ -12,7 +12,7 @@ import (
 // Tool is the program that applies a project's migrations.
 type Tool string
 
-// The tools that the review knows.
+// The tools the review knows.
 const (
 	Dbmate        Tool = "dbmate"
 	Goose         Tool = "goose"
@@ -101,7 +101,7 @@ var (
 
 const ternSeparator = "---- create above / drop below ----"
 
-// marks returns the tools that a file shows by its name or its text.
+// marks returns the tools a file shows by its name or its text.
 func marks(name, text string) []Tool {
 	var found []Tool
 	add := func(t Tool, is bool) {
@@ -133,7 +133,7 @@ type folder struct {
 	marked   []Tool
 	numbered int    // SQL files that begin with a number
 	other    int    // other SQL files
-	foreign  string // a file with the marks of a tool that the review does not know
+	foreign  string // a file with the marks of a tool the review does not know
 }
 
 func (f *folder) add(name, text string) {

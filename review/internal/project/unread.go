@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Unread is a file or folder that the review did not read, although it may bear on the result.
+// Unread is a file or folder the review did not read, although it may bear on the result.
 type Unread struct {
 	Path string
 	Why  string

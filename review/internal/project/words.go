@@ -53,7 +53,7 @@ func (t Tool) WithoutTransaction() string {
 	return "write `-- migrate:up transaction:false`"
 }
 
-// Apart is the advice for a statement that the tool sends together with others.
+// Apart is the advice for a statement the tool sends together with others.
 func (t Tool) Apart() string {
 	if t == Goose {
 		return "End each statement with a semicolon and a line, outside of `-- +goose StatementBegin` and `StatementEnd`."

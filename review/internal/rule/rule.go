@@ -9,7 +9,7 @@ import "slices"
 // Rule is one check. Its name is part of the report's format, and of the comments that accept findings.
 type Rule struct {
 	Name string
-	// Severities are the severities that a finding may have, by name, the usual one first.
+	// Severities are the severities a finding may have, by name, the usual one first.
 	Severities []string
 	// About says in one sentence, without a full stop, when the rule reports something.
 	About string

@@ -39,7 +39,7 @@ func (f *filling) applyStatistics() {
 			continue
 		}
 		rows := t.statistics.rows
-		n := float64(fewRows) // an empty table gets some rows, so that effects on it are seen
+		n := float64(fewRows) // an empty table gets some rows, so effects on it are seen
 		if rows > 0 {
 			n = max(1, min(rows, least), rows/sum*total)
 		}

@@ -52,7 +52,7 @@ type column struct {
 	sort  *sort
 	types map[uint32]*sort
 	depth int // of a part of a column
-	// DomainChecks are the conditions of the domains that Type is of; the value is called VALUE in them.
+	// DomainChecks are the conditions of the domains Type is of; the value is called VALUE in them.
 	DomainChecks []string
 	MaxLength    int // of a varchar, char or bit; 0: none
 	Precision    int // of a numeric; 0: none
@@ -101,7 +101,7 @@ const ordinary = `c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpers
 	AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')`
 
 // tables reads the tables of a database by name, and the texts of its conditions. Expressions name everything with its
-// schema, so that they mean the same under every search path.
+// schema, so they mean the same under every search path.
 func tables(ctx context.Context, q Querier) (found []*table, texts []string, err error) {
 	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
 		if found, err = listTables(ctx, tx); err != nil {

@@ -21,7 +21,7 @@ type composing struct {
 	way   way
 
 	keys     map[int]keyCopy // by reference
-	pending  map[int]bool    // references to tables that are filled later
+	pending  map[int]bool    // references to tables filled later
 	mine     bool            // a reference leads to the table itself
 	unknown  string
 	inserted []*column
@@ -103,10 +103,10 @@ func (c *composing) numberSelf(ctx context.Context, tx pgx.Tx, r reference) erro
 // insertion returns
 //
 //	INSERT INTO t (columns) SELECT columns
-//	FROM (columns that are generated FROM (columns FROM (references, kind FROM numbers)))
+//	FROM (generated columns FROM (columns FROM (references, kind FROM numbers)))
 //	WHERE the checks hold LIMIT n ON CONFLICT DO NOTHING
 //
-// so that the server judges a check, over columns of the names that it uses.
+// so the server judges a check, over columns of the names it uses.
 func (c *composing) insertion(from, n int64) string {
 	made := c.made(from, n)
 	var names []string
@@ -140,7 +140,7 @@ func (c *composing) numbered(from, n int64) string {
 	return fmt.Sprintf("INSERT INTO %s DEFAULT VALUES", c.table.SQL)
 }
 
-// plain reports whether ON CONFLICT cannot be used: for keys that are checked later, and for tables with rules.
+// plain reports whether ON CONFLICT cannot be used: for keys checked later, and for tables with rules.
 func (c *composing) plain() bool {
 	return c.table.Rules || slices.ContainsFunc(c.table.keys, func(k key) bool { return k.Deferred })
 }
@@ -170,7 +170,7 @@ func (c *composing) byServer(name string) bool {
 	return column == nil || column.Generated == "" && !slices.Contains(c.inserted, column)
 }
 
-// allHold returns the condition that the checks hold, as far as they concern generated columns.
+// allHold returns the condition the checks hold, as far as they concern generated columns.
 func (c *composing) allHold() string {
 	conditions := []string{"true"}
 	for _, check := range c.judged() {

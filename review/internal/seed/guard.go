@@ -10,7 +10,7 @@ import (
 )
 
 // open turns off triggers, rules, and row level security that also applies to the owner, since they would refuse, change
-// or hide rows. The returned function turns them on again. The whole is one transaction, so that a failure leaves nothing.
+// or hide rows. The returned function turns them on again. The whole is one transaction, so a failure leaves nothing.
 func (f *filling) open(ctx context.Context, tx pgx.Tx) (restore func() error, err error) {
 	var bypasses bool
 	if err := tx.QueryRow(ctx, `SELECT current_setting('session_replication_role') = 'replica',
@@ -119,7 +119,7 @@ func (f *filling) close(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled)
 	return f.sweep(ctx, tx, done)
 }
 
-// ring is a reference that was filled with made up keys, since its table is filled later.
+// ring is a reference filled with made up keys, since its table is filled later.
 type ring struct {
 	table     *table
 	reference reference

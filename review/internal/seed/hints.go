@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// injective reports whether the column makes a unique key unique. It is the last column of the key that no reference,
-// file or check decides. If no column is free, conflicting rows are left out.
+// injective reports whether the column makes a unique key unique. It is the last column of the key no reference, file
+// or check decides. If no column is free, conflicting rows are left out.
 func (c *composing) injective(column *column) bool {
 	if column == nil {
 		return false
@@ -111,7 +111,7 @@ func domainHints(checks []string) *hints {
 	return new(hints)
 }
 
-// allowed returns the literals that a check allows exclusively.
+// allowed returns the literals a check allows exclusively.
 func (c *column) allowed(h *hints) []string {
 	if !c.text() && !c.number() {
 		return nil
@@ -123,7 +123,7 @@ func (c *column) allowed(h *hints) []string {
 	return only
 }
 
-// pools returns the literals that a check allows, and those that occur elsewhere.
+// pools returns the literals a check allows, and those that occur elsewhere.
 func (c *composing) pools(column *column, h *hints) (only, often []string) {
 	only = column.allowed(h)
 	if !column.text() {
@@ -149,7 +149,7 @@ func distinct(texts []string) []string {
 	return all
 }
 
-// refusals returns the checks that no row satisfies.
+// refusals returns the checks no row satisfies.
 func (c *composing) refusals(ctx context.Context, tx pgx.Tx) (string, error) {
 	made := c.made(1, 50)
 	var names []string

@@ -47,7 +47,7 @@ func (f *filling) fill(ctx context.Context) error {
 	})
 }
 
-// fillTables fills the tables one after another. A table that the server refuses to read or fill stays as it is.
+// fillTables fills the tables one after another. A table the server refuses to read or fill stays as it is.
 func (f *filling) fillTables(ctx context.Context, tx pgx.Tx) (map[uint32]*Filled, error) {
 	done := make(map[uint32]*Filled)
 	for _, t := range f.tables {
@@ -88,7 +88,7 @@ func (f *filling) fillTables(ctx context.Context, tx pgx.Tx) (map[uint32]*Filled
 	return done, nil
 }
 
-// try runs a statement that the server may refuse, and reports whether it ran.
+// try runs a statement the server may refuse, and reports whether it ran.
 func try(ctx context.Context, tx pgx.Tx, sql string) (bool, error) {
 	refusal, err := inside(ctx, tx, func(sub pgx.Tx) error {
 		_, err := sub.Exec(ctx, sql)
@@ -180,8 +180,8 @@ func explained(err error) string {
 	return err.Error()
 }
 
-// analyze makes statistics that are the same for the same rows: every row is in the sample. It skips a table or
-// a materialized view that the server refuses to analyse.
+// analyze makes statistics that are the same for the same rows: every row is in the sample. It skips a table or a
+// materialized view the server refuses to analyse.
 func (f *filling) analyze(ctx context.Context, views []string) error {
 	most := int64(0)
 	names := slices.Clone(views)

@@ -14,9 +14,9 @@ import (
 // document has the facts about a value of JSON in expressions: its kind, its literals and its keys.
 type document struct {
 	kind   string // as jsonb_typeof names it; "" is unknown
-	cast   string // the type that it is cast to; "" is none
+	cast   string // the type it is cast to; "" is none
 	facts  *hints
-	merged []string // documents that it contains
+	merged []string // documents it contains
 	keys   map[string]*document
 }
 
@@ -33,7 +33,7 @@ func (d *document) at(path ...string) *document {
 	return d
 }
 
-// pathOf returns the column and the keys that an expression reads: data->'a'->>'b'.
+// pathOf returns the column and the keys an expression reads: data->'a'->>'b'.
 func pathOf(tree any) (column string, path []string, ok bool) {
 	bare := syntax.Bare(tree)
 	if name := syntax.Last(syntax.At(bare, "ColumnRef", "fields")); name != "" {
@@ -59,7 +59,7 @@ func pathOf(tree any) (column string, path []string, ok bool) {
 	return "", nil, false
 }
 
-// document returns the facts of the JSON value that an expression reads; nil if it reads none.
+// document returns the facts of the JSON value an expression reads; nil if it reads none.
 func (r reader) document(tree any) *document {
 	column, path, ok := pathOf(tree)
 	if !ok || len(path) == 0 {
@@ -79,7 +79,7 @@ func (h *hints) document() *document {
 	return h.json
 }
 
-// whole returns the facts of the JSON value that an expression is or reads.
+// whole returns the facts of the JSON value an expression is or reads.
 func (r reader) whole(tree any) *document {
 	column, path, ok := pathOf(tree)
 	if !ok {
@@ -151,7 +151,7 @@ func call(tree any) (name string, argument any) {
 	return syntax.Last(syntax.At(bare, "FuncCall", "funcname")), args[0]
 }
 
-// ofJSON returns a document with the keys that the conditions name.
+// ofJSON returns a document with the keys the conditions name.
 func (m maker) ofJSON(c *column, n string, w wish) string {
 	d := w.hints.json
 	if d == nil {

@@ -69,14 +69,14 @@ func (c *composing) selfNumbered(r reference) bool {
 	})
 }
 
-// shares is a column that two references fill: both rows have the same value in it.
+// shares is a column two references fill: both rows have the same value in it.
 type shares struct {
 	position int // in the later reference
 	earlier  int // the earlier reference, and the column's position in it
 	at       int
 }
 
-// shared returns the columns that a reference shares with earlier ones. Only foreign keys have to agree.
+// shared returns the columns a reference shares with earlier ones. Only foreign keys have to agree.
 func (c *composing) shared(i int) []shares {
 	var all []shares
 	r := c.table.references[i]
@@ -100,7 +100,7 @@ type keyCopy struct {
 	shared []shares
 }
 
-// copyKeys numbers the keys that a reference may hold, once for all references to them.
+// copyKeys numbers the keys a reference may hold, once for all references to them.
 func (c *composing) copyKeys(ctx context.Context, tx pgx.Tx, r reference, which string, shared []shares) (keyCopy, error) {
 	names := quotedNames(r.ToNames)
 	var groups []string

@@ -39,7 +39,7 @@ func (m maker) ofType(c *column, n string, w wish, salt uint32) string {
 	return m.ofOther(c, n, w, salt)
 }
 
-// ofPart returns a value of a type that another one consists of, with the conditions of its domain.
+// ofPart returns a value of a type another one consists of, with the conditions of its domain.
 func (m maker) ofPart(part *column, n string, salt uint32) string {
 	w := wish{unique: true, hints: domainHints(part.DomainChecks)}
 	w.only = part.allowed(w.hints)
@@ -198,7 +198,7 @@ func (m maker) ofOther(c *column, n string, w wish, salt uint32) string {
 	return ""
 }
 
-// ofServer returns a value of the types that the server uses itself.
+// ofServer returns a value of the types the server uses itself.
 func (m maker) ofServer(c *column, n string) string {
 	switch c.sort.Plain {
 	case "txid_snapshot", "pg_snapshot":

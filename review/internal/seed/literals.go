@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// hints has the facts about a column in expressions: literals that it is compared with or set to, and bounds.
+// hints has the facts about a column in expressions: literals it is compared with or set to, and bounds.
 type hints struct {
 	literals []string
 	avoided  []string // of <>
@@ -20,13 +20,13 @@ type hints struct {
 	most     *float64
 	longest  int // of a text; 0: unknown
 	shortest int
-	patterns []string // regular expressions that a text matches
+	patterns []string // regular expressions a text matches
 	json     *document
 	optional bool // conditions ask whether it is NULL
 }
 
-// literalsOf reads the hints in the expressions of statements, by name of the column. It skips a text that the parser
-// does not accept.
+// literalsOf reads the hints in the expressions of statements, by name of the column. It skips a text the parser does
+// not accept.
 func literalsOf(statements []string) map[string]*hints {
 	found := make(map[string]*hints)
 	for _, text := range statements {
@@ -259,7 +259,7 @@ func (r reader) assigned(name string, value any) {
 	}
 }
 
-// columnOf returns the column that an expression is, below casts, and the function around it.
+// columnOf returns the column an expression is, below casts, and the function around it.
 func columnOf(tree any) (name, function string) {
 	for {
 		if below := syntax.At(tree, "TypeCast", "arg"); below != nil {
@@ -282,7 +282,7 @@ func columnOf(tree any) (name, function string) {
 	return name, function
 }
 
-// constants returns the literals that an expression is: one, an array of them or a list. A parameter is none.
+// constants returns the literals an expression is: one, an array of them or a list. A parameter is none.
 func constants(tree any) ([]string, bool) {
 	if below := syntax.At(tree, "TypeCast", "arg"); below != nil {
 		values, ok := constants(below)

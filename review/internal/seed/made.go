@@ -73,7 +73,7 @@ func (c *composing) columns() (columns, derived, generated []string) {
 		c.inserted = append(c.inserted, column)
 		columns = append(columns, fmt.Sprintf("%s AS %s", expression, name))
 	}
-	// Columns that the server fills by itself, for the checks that name them.
+	// Columns the server fills by itself, for the checks that name them.
 	for _, column := range c.table.columns {
 		if column.Generated == "" && !slices.Contains(c.inserted, column) {
 			value := "NULL::" + column.Base
@@ -89,8 +89,8 @@ func (c *composing) columns() (columns, derived, generated []string) {
 	return columns, derived, generated
 }
 
-// single reports whether only the reference makes the rows of a unique key differ, so that each row refers to another
-// one until all are used.
+// single reports whether only the reference makes the rows of a unique key differ, so each row refers to another one
+// until all are used.
 func (c *composing) single(r reference) bool {
 	return slices.ContainsFunc(c.table.keys, func(k key) bool {
 		refers := func(name string) bool { return slices.Contains(r.Columns, name) }

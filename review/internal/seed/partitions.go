@@ -22,7 +22,7 @@ type leaf struct {
 	bounds     map[string]bound
 }
 
-// bound has the values of a column that a partition takes: those of a list, or those from lower to below upper.
+// bound has the values of a column a partition takes: those of a list, or those from lower to below upper.
 type bound struct {
 	list         []string // literals' texts
 	null         bool     // of a list: it takes NULL too
@@ -36,7 +36,7 @@ type branch struct {
 	Constraint        string
 	Checks            []string // of its own
 	Bound             string
-	Keys              []string // names of the columns that the parent divides by; "" for an expression
+	Keys              []string // names of the columns the parent divides by; "" for an expression
 	Expressions       string   // those of the parent's keys, separated by commas
 }
 
@@ -77,8 +77,8 @@ func listLeaves(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
 	return nil
 }
 
-// keepLeaves leaves a number of partitions that can be chosen from, spread over all, and adds the condition that one
-// of them takes a row.
+// keepLeaves leaves a number of partitions that can be chosen from, spread over all, and adds the condition one of them
+// takes a row.
 func (t *table) keepLeaves() {
 	if n := len(t.leaves); n > mostLeaves {
 		var some []*leaf

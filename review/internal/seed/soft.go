@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// missing records the tables and columns that the seed file names and the schema does not have.
+// missing records the tables and columns the seed file names and the schema does not have.
 func (f *filling) missing(name string, said Table) {
 	t := f.named(name)
 	if t == nil {
@@ -80,7 +80,7 @@ func (t *table) referred(name string) bool {
 	return slices.ContainsFunc(t.references, func(r reference) bool { return slices.Contains(r.Columns, name) })
 }
 
-// keepLater adds the constraints after the change on columns that the table has before it.
+// keepLater adds the constraints after the change on columns the table has before it.
 func (f *filling) keepLater(t, later *table, names map[uint32]string) {
 	for _, c := range later.columns {
 		if mine := t.column(c.Name); mine != nil && c.NotNull && !mine.NotNull {

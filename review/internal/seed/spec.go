@@ -85,7 +85,7 @@ type Column struct {
 // Columns are columns by name.
 type Columns map[string]Column
 
-// UnmarshalYAML takes a map. The decoder itself would not distinguish a null from a column that is left out.
+// UnmarshalYAML takes a map. The decoder itself would not distinguish a null from a column left out.
 func (c *Columns) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: columns are a map by name", node.Line)
@@ -233,8 +233,8 @@ type Options struct {
 	Rows int
 	// Queries are statements whose literals are values of columns.
 	Queries []string
-	// Later is a database of the same project after the change. The rows also satisfy its constraints if they can, so
-	// that the change succeeds on them. Nil: there is none.
+	// Later is a database of the same project after the change. The rows also satisfy its constraints if they can, so the
+	// change succeeds on them. Nil: there is none.
 	Later Querier
 	// Now is the time that times are made around: the beginning of its day, in UTC. Zero: today.
 	Now time.Time
@@ -263,7 +263,7 @@ func LargeFrom(spec *Spec, opts Options) int64 {
 // Result has the filled tables, by name.
 type Result struct {
 	Tables []Filled
-	// Missing are tables and columns that the seed file names and the schema does not have.
+	// Missing are tables and columns the seed file names and the schema does not have.
 	Missing []string
 }
 

@@ -20,8 +20,8 @@ import (
 // any value of a column.
 type Statistics struct {
 	tables map[relation]*tableStatistics
-	// Bounded are the tables for which the statistics give more rows than a table can have, a line each. The most that
-	// one can have is taken instead.
+	// Bounded are the tables for which the statistics give more rows than a table can have, a line each. The most one can
+	// have is taken instead.
 	Bounded []string
 }
 

@@ -50,7 +50,7 @@ const usedTypes = `
 		WHERE below.oid <> 0
 	)`
 
-// sorts reads the types of all columns, and the types that they consist of.
+// sorts reads the types of all columns, and the types they consist of.
 func sorts(ctx context.Context, tx pgx.Tx) (map[uint32]*sort, error) {
 	found, err := rowsOf[sort](ctx, tx, usedTypes+`
 		SELECT t.oid, format_type(t.oid, -1) AS name, t.typname::text AS plain, t.typtype::text AS kind,

@@ -73,7 +73,7 @@ func quoteAll(texts []string) []string {
 	return quoted
 }
 
-// said returns the expression that the file gives for a column; "" if it leaves the value open.
+// said returns the expression the file gives for a column; "" if it leaves the value open.
 func (m maker) said(c *column, s Column, salt uint32) string {
 	switch {
 	case s.Null:
@@ -98,7 +98,7 @@ func (m maker) said(c *column, s Column, salt uint32) string {
 // wish has the known facts about a column's values.
 type wish struct {
 	unique   bool
-	only     []string // literals that a check allows exclusively
+	only     []string // literals a check allows exclusively
 	often    []string // literals that occur in programs
 	hints    *hints   // of checks
 	distinct int64    // 0: a tenth of the rows
@@ -106,7 +106,7 @@ type wish struct {
 	statistic *columnStatistics // of production; nil: not known
 }
 
-// like returns the wish for values that are distributed as in production.
+// like returns the wish for values distributed as in production.
 func (w wish) like(s *columnStatistics, rows int64, scale float64) wish {
 	w.statistic = s
 	if w.distinct == 0 {

@@ -8,8 +8,8 @@ import (
 )
 
 // refresh gives the materialized views with data the rows that follow from the rows of the tables, and returns their names.
-// Views are refreshed in the order they were created: a view may read earlier ones. One that the server refuses keeps
-// its rows.
+// Views are refreshed in the order they were created: a view may read earlier ones. One the server refuses keeps its
+// rows.
 func (f *filling) refresh(ctx context.Context) ([]string, error) {
 	rows, err := f.conn.Query(ctx, `
 		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)

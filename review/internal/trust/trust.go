@@ -94,8 +94,8 @@ func (d *decisions) stays(p piece) bool {
 		!slices.ContainsFunc(p.created, func(e extension) bool { return d.ways[e.name] != database.ByProject })
 }
 
-// Installs returns the extensions that the tool's session has to create, in the order of base's statements and then
-// head's. The first statement about one decides.
+// Installs returns the extensions the tool's session has to create, in the order of base's statements and then head's.
+// The first statement about one decides.
 func (r *Reading) Installs(ways map[string]database.Way) []database.Extension {
 	var list []database.Extension
 	for _, side := range []*project.Side{r.base, r.head} {

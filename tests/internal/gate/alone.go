@@ -14,7 +14,7 @@ import (
 
 const (
 	aloneRuns = 3
-	// mostAlone limits the tests that are run alone. If more failed, other tests are hardly the cause.
+	// mostAlone limits the tests run alone. If more failed, other tests are hardly the cause.
 	mostAlone = 10
 )
 

@@ -14,8 +14,8 @@ import (
 )
 
 // built runs the test binaries of packages, several at a time, and writes the events of all to standard output, as go test
-// -json does. The binaries stay in a folder, so that the next version of Postgres needs none built: go test itself links
-// its binaries for each run.
+// -json does. The binaries stay in a folder, so the next version of Postgres needs none built: go test itself links its
+// binaries for each run.
 func built(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("built", flag.ExitOnError)
 	folder := flags.String("dir", "bin/versioned", "keep the binaries in this `folder`")

@@ -76,7 +76,7 @@ func git(ctx context.Context, args ...string) (string, error) {
 
 var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
 
-// changedLines returns the lines of the new files that a diff without context changes. Where lines were only removed, those
+// changedLines returns the lines of the new files a diff without context changes. Where lines were only removed, those
 // are the two around the gap. Removed files are left out.
 func changedLines(diff string) map[string][]span {
 	changes := make(map[string][]span)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// texts are the licenses of programs that a module embeds compiled, without their license.
+// texts are the licenses of programs a module embeds compiled, without their license.
 //
 //go:embed embedded/*.txt
 var texts embed.FS
@@ -56,7 +56,7 @@ func (c *collection) add(owner, text string) {
 	}
 }
 
-// Collect returns the licenses that a command prints. The root is the repository's. Equal texts appear once.
+// Collect returns the licenses a command prints. The root is the repository's. Equal texts appear once.
 func Collect(root string, command Command) (string, error) {
 	folders, err := linked(root, command.Folder)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *collection) list(command string) string {
 	return out.String()
 }
 
-// folder is a folder with packages that a command links, or one above it, in a module.
+// folder is a folder with packages a command links, or one above it, in a module.
 type folder struct{ module, folder string }
 
 // linked returns the folders, those of a module from its root down.

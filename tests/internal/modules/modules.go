@@ -32,7 +32,7 @@ func isReleased(modulePath string) bool {
 	return slices.ContainsFunc(Released, func(folder string) bool { return Path(folder) == modulePath })
 }
 
-// siblings returns the released modules that a go.mod requires.
+// siblings returns the released modules a go.mod requires.
 func siblings(file *modfile.File) []module.Version {
 	var found []module.Version
 	for _, require := range file.Require {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// Proxy is a folder that the go command accepts as GOPROXY. It has one version of each released module.
+// Proxy is a folder the go command accepts as GOPROXY. It has one version of each released module.
 type Proxy struct {
 	folder  string
 	version string

@@ -1,10 +1,9 @@
-// Package needs derives the rights of internal/rights from the statements: the queries that each call of the library
-// leads to, and the objects of the schema that each query reads and writes, with the triggers and functions behind
-// them.
+// Package needs derives the rights of internal/rights from the statements: the queries each call of the library leads
+// to, and the objects of the schema each query reads and writes, with the triggers and functions behind them.
 package needs
 
-// Calls has the roles that each call belongs to. The rights of a role are those of its calls and those of a reader.
-// Calls of packages other than engine carry their package's name.
+// Calls has the roles each call belongs to. The rights of a role are those of its calls and those of a reader. Calls of
+// packages other than engine carry their package's name.
 var Calls = map[string][]string{
 	// NeedNothing are calls that send no statement to a table.
 	"": {

@@ -13,7 +13,7 @@ import (
 
 const module = "github.com/flowfabric/flowfabric-go"
 
-// graph has the names that each function and variable of the library refers to, by full name.
+// graph has the names each function and variable of the library refers to, by full name.
 type graph map[string]map[string]bool
 
 // readGraph reads the packages that send statements.
@@ -36,7 +36,7 @@ func readGraph(root string) (graph, error) {
 			}
 		}
 	}
-	// Creations run the steps that New gives to an engine.
+	// Creations run the steps New gives to an engine.
 	for _, runs := range []string{"createExecutions", "besideInsert"} {
 		g["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true
 	}
@@ -60,7 +60,7 @@ func (g graph) add(p *packages.Package, declaration ast.Decl) {
 	}
 }
 
-// references returns the functions and the variables of packages that a part of the source refers to.
+// references returns the functions and the variables of packages a part of the source refers to.
 func references(p *packages.Package, part ast.Node) map[string]bool {
 	refers := make(map[string]bool)
 	for node := range ast.Preorder(part) {
@@ -86,7 +86,7 @@ func fullName(object types.Object) string {
 	return ""
 }
 
-// queries returns the queries that a function leads to.
+// queries returns the queries a function leads to.
 func (g graph) queries(from string) map[string]bool {
 	queries, seen := make(map[string]bool), make(map[string]bool)
 	var visit func(string)

@@ -53,7 +53,7 @@ func Table(root string) ([]byte, error) {
 // checked is the table that schema.Check reads beyond [engine.Engine.Prepare]: its statements are in no query.
 var checked = right{"TABLE", "_sqlx_migrations", "SELECT"}
 
-// fromSQL has the functions that a role calls itself, for triggers and other languages.
+// fromSQL has the functions a role calls itself, for triggers and other languages.
 var fromSQL = map[rights.Role][]string{rights.Creator: {"ffx_create", "ffx_signal", "ffx_signal_to"}}
 
 // derive returns the rights of each role.

@@ -81,9 +81,9 @@ type database struct {
 	views     map[string]any
 	functions map[string]function
 	triggers  map[string][]trigger
-	nextIDs   map[string][]string // the sequences that an INSERT into a table takes ids of
+	nextIDs   map[string][]string // the sequences an INSERT into a table takes ids of
 	outboxes  []string            // the sequences of the outboxes
-	trees     map[string]any      // of statements that were parsed
+	trees     map[string]any      // of parsed statements
 }
 
 type function struct{ signature, language, body string }
@@ -173,8 +173,7 @@ func (d *database) table(rights rightSet, name, privilege string) error {
 	return nil
 }
 
-// viewed adds the rights that a view requires of its readers: its functions. Its tables are read with its owner's
-// rights.
+// viewed adds the rights a view requires of its readers: its functions. Its tables are read with its owner's rights.
 func (d *database) viewed(rights rightSet, query any) error {
 	var failed error
 	walk("", query, func(kind string, object map[string]any) {
@@ -188,8 +187,8 @@ func (d *database) viewed(rights rightSet, query any) error {
 	return failed
 }
 
-// body is the kind of the mark that a set has the rights of a function's body. So functions that call each other end, and each
-// set has all that they need together.
+// body is the kind of the mark a set has the rights of a function's body. So functions that call each other end, and
+// each set has all that they need together.
 const body = "BODY"
 
 // call adds the rights of a function. A trigger's needs no right to be executed.

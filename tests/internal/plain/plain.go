@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Turn is a turn of phrase, and the most that a package may have in 1,000 words. A package above a goal has a budget.
+// Turn is a turn of phrase, and the most a package may have in 1,000 words. A package above a goal has a budget.
 type Turn struct {
 	Name    string
 	Goal    float64
@@ -58,7 +58,7 @@ func (c *Count) Fits(turn int, budget float64) bool {
 	return per1000(len(c.Places[turn])+1, c.Words) <= budget
 }
 
-// per1000 takes a package with few words for one with 500, so that a single "that" is not too much.
+// per1000 takes a package with few words for one with 500, so a single "that" is not too much.
 func per1000(n, words int) float64 {
 	return math.Ceil(float64(n)*10_000/float64(max(words, 500))) / 10
 }

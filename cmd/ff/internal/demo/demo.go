@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// leaseTTL is short, so that other workers soon take over from the killed one.
+	// leaseTTL is short, so other workers soon take over from the killed one.
 	leaseTTL = 2 * time.Second
 	// lookInterval is the interval between looks at the flow.
 	lookInterval = 200 * time.Millisecond
@@ -104,7 +104,7 @@ type run struct {
 }
 
 func (r *run) run(ctx context.Context) (Summary, error) {
-	// Use a separate lane, so that another demo on the same database does not take this one's work.
+	// Use a separate lane, so another demo on the same database does not take this one's work.
 	lane := id.LaneID("demo-" + r.flow.String())
 	spec := r.graph.flow(r.flow, lane)
 	r.began = time.Now()

@@ -21,7 +21,7 @@ const (
 	grantLine = "start\n"
 )
 
-// fleet is the worker processes of a run. It kills one of them instead of answering question number killAt. So that
+// fleet is the worker processes of a run. It kills one of them instead of answering question number killAt. The killed
 // process holds at least one lease when it dies.
 type fleet struct {
 	cancel  context.CancelFunc

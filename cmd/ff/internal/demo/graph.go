@@ -26,7 +26,7 @@ type Package struct {
 }
 
 // Graph is an import graph. Each package comes after its imports. The last node is the root: it stands for the pattern,
-// has no files, and "imports" every package that no other package does.
+// has no files, and "imports" every package no other package does.
 type Graph []Package
 
 // Edges returns the number of imports, including the root's.
@@ -47,7 +47,7 @@ func Load(ctx context.Context, pattern string) (Graph, error) {
 		return nil, ErrNoToolchain
 	}
 	cmd := exec.CommandContext(ctx, program, "list", "-deps", "-json", "--", pattern)
-	cmd.Dir = os.TempDir() // outside any module, so that no go.mod or vendor folder applies
+	cmd.Dir = os.TempDir() // outside any module, so no go.mod or vendor folder applies
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	listing, err := cmd.Output()
@@ -62,7 +62,7 @@ func Load(ctx context.Context, pattern string) (Graph, error) {
 	return append(graph, root(pattern, graph)), nil
 }
 
-// listed is the go command's description of a package. The file lists are those that a build reads.
+// listed is the go command's description of a package. The file lists are those a build reads.
 type listed struct {
 	ImportPath string
 	Dir        string

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// concurrency is the number of packages that a worker process hashes at once.
+	// concurrency is the number of packages a worker process hashes at once.
 	concurrency = 4
 	// connections limits a worker process's connections, besides its listener: many processes share a server.
 	connections = 6
@@ -32,7 +32,7 @@ type workerConfig struct {
 	Lane        id.LaneID `json:"lane"`
 }
 
-// RunWorker runs a worker process of [Run]. It returns nil when its input or ctx ends, and logs errors that it survives.
+// RunWorker runs a worker process of [Run]. It returns nil when its input or ctx ends, and logs errors it survives.
 func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) error {
 	lines := bufio.NewReader(input)
 	greeting, err := lines.ReadBytes('\n')

@@ -114,7 +114,7 @@ func (g Graph) Mermaid() string {
 	return b.String()
 }
 
-// mermaidText escapes characters that Mermaid would interpret.
+// mermaidText escapes characters Mermaid would interpret.
 func mermaidText(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -13,7 +13,7 @@ const MaxText = 60
 func textWidth(line string) int { return text.StringWidth(line) }
 
 // Text draws a graph with boxes and lines, at most width characters wide. It returns false if the graph does not fit, or
-// if lines of edges without a common end would merge, so that they look like one.
+// if lines of edges without a common end would merge, so they look like one.
 func (g Graph) Text(ctx context.Context, width int) (string, bool, error) {
 	if len(g.Nodes) == 0 || len(g.Nodes) > MaxText {
 		return "", false, nil
@@ -43,7 +43,7 @@ const (
 	west
 )
 
-// strokes maps the sides that a line connects to its character.
+// strokes maps the sides a line connects to its character.
 var strokes = map[int]rune{
 	north: '│', south: '│', north | south: '│', east: '─', west: '─', east | west: '─',
 	north | east: '└', north | west: '┘', south | east: '┌', south | west: '┐',
