@@ -11,7 +11,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // AwaitExecution waits until an execution has ended and returns its result, as [Engine.ExecutionResult] does: nil if it
@@ -28,7 +27,7 @@ import (
 // of the pool only during a poll.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
-	if err := cmp.Or(e.checkAwait(), e.c.CheckExecution(x)); err != nil {
+	if err := cmp.Or(e.c.CheckAwait(), e.c.CheckExecution(x)); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	w := newWaiter()
@@ -51,7 +50,7 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 // [fferr.ErrInvalidInput] on an engine bound to a transaction; ctx's error.
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
-	if err := e.checkAwait(); err != nil {
+	if err := e.c.CheckAwait(); err != nil {
 		return nil, core.Wrap(op, err)
 	}
 	for {
@@ -80,16 +79,6 @@ func (e *Engine) awaitMembers(ctx context.Context, flow id.FlowID) error {
 	leave := e.awaiting.joinFlow(flow, w)
 	defer leave()
 	return e.await(ctx, w)
-}
-
-func (e *Engine) checkAwait() error {
-	if err := pgtx.Refusal(e.c.Tx); err != nil {
-		return err
-	}
-	if e.c.Tx != nil {
-		return core.Invalid("engine", "is bound to a transaction, which must not wait for other transactions")
-	}
-	return nil
 }
 
 // waiter is one waiting call. After done is closed, result and err hold the answer.

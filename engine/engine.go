@@ -97,7 +97,6 @@ type handle = core.Handle
 // shared is the state that an engine and the values bound to transactions have in common: the memories of the families.
 type shared struct {
 	outboxes *outbox.Hub
-	tails    *streamHub
 	creationMemory
 	awaiting  *awaiting
 	schedules scheduleMemory

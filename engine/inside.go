@@ -9,7 +9,7 @@ func init() {
 	inside.Of = func(engine any) inside.Parts {
 		e := engine.(*Engine)
 		return inside.Parts{
-			Outboxes: e.shared.outboxes, Tx: e.c.Tx, Log: e.cfg.Log, Now: e.cfg.Now, MaxFrame: e.cfg.Streams.MaxPayload,
+			Outboxes: e.shared.outboxes, Tx: e.c.Tx, Log: e.cfg.Log, Now: e.cfg.Now, MaxFrame: e.c.Streams.MaxPayload,
 			CallEnded: func() { core.Remind(e.c.CallEnded) }, SequenceEnded: e.c.SequenceEnded, Silence: e.c.Notifier.Silence,
 			WaitingReports: e.usage.count,
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
@@ -128,7 +127,7 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	if spec.Fair, err = k.Fair.share(args); err != nil {
 		spec.mistake = err
 	}
-	if spec.Payload, err = encode(k.Codec, args); err != nil {
+	if spec.Payload, err = core.Encode(k.Codec, args); err != nil {
 		spec.mistake = core.InvalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}
 	if k.Options != nil {
@@ -314,54 +313,15 @@ func (u UpstreamResult) ended() error {
 //
 // Errors: [*fferr.DecodeError].
 func (k Kind[In, Out]) DecodeArgs(payload []byte) (In, error) {
-	return decode[In](k.Codec, k.Name, "payload", payload)
+	return core.Decode[In](k.Codec, k.Name, "payload", payload)
 }
 
 // EncodeResult encodes a result for a completion. Package worker calls it for its handlers; use it with
 // [Engine.CompleteExecutions].
 //
 // Errors: the codec's.
-func (k Kind[In, Out]) EncodeResult(result Out) ([]byte, error) { return encode(k.Codec, result) }
+func (k Kind[In, Out]) EncodeResult(result Out) ([]byte, error) { return core.Encode(k.Codec, result) }
 
 func (k Kind[In, Out]) decodeResult(result []byte) (Out, error) {
-	return decode[Out](k.Codec, k.Name, "result", result)
-}
-
-func encode[T any](codec Codec, value T) ([]byte, error) {
-	switch value := any(&value).(type) {
-	case *[]byte:
-		return *value, nil
-	case *json.RawMessage:
-		return *value, nil
-	case *struct{}:
-		return nil, nil
-	}
-	return orJSON(codec).Marshal(value)
-}
-
-func decode[T any](codec Codec, kind, what string, data []byte) (T, error) {
-	var value T
-	switch into := any(&value).(type) {
-	case *[]byte:
-		*into = data
-	case *json.RawMessage:
-		*into = data
-	case *struct{}:
-	default:
-		if len(data) == 0 {
-			break
-		}
-		if err := orJSON(codec).Unmarshal(data, into); err != nil {
-			var none T
-			return none, &fferr.DecodeError{Kind: kind, What: what, Type: reflect.TypeFor[T]().String(), Err: err}
-		}
-	}
-	return value, nil
-}
-
-func orJSON(codec Codec) Codec {
-	if codec == nil {
-		return JSON{}
-	}
-	return codec
+	return core.Decode[Out](k.Codec, k.Name, "result", result)
 }

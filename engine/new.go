@@ -63,9 +63,9 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	c := core.New(pool, core.Config{
 		Partitions: cfg.Partitions, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log,
-		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention,
+		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention, Streams: cfg.Streams.limits(),
 	})
-	e := &Engine{
+	return &Engine{
 		handle: core.NewHandle(c),
 		c:      c,
 		cfg:    cfg,
@@ -74,7 +74,5 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			awaiting:       newAwaiting(),
 			creationMemory: creationMemory{atCreation: creationSteps()},
 		},
-	}
-	e.tails = newStreamHub(e, c.Listener)
-	return e, nil
+	}, nil
 }

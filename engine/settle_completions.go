@@ -228,7 +228,7 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 			rest = append(rest, item.n)
 		}
 	}
-	c.e.c.RingStreams(over)
+	c.e.c.NotifyStreams(over)
 	if c.e.c.Tx == nil {
 		c.e.c.Leases.Ended(over)
 	}

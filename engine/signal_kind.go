@@ -136,7 +136,7 @@ func (s Signal[T]) Match(signals ...ReceivedSignal) (value T, ok bool, err error
 //
 // Errors: [fferr.DecodeError].
 func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
-	return decode[T](s.Codec, s.Name, "signal", signal.Payload)
+	return core.Decode[T](s.Codec, s.Name, "signal", signal.Payload)
 }
 
 func (s Signal[T]) condition(wait Wait) Condition {
@@ -266,7 +266,7 @@ func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, 
 //
 // Errors: [fferr.ErrInvalidInput] for a value that can't be encoded.
 func (s Signal[T]) Spec(x id.ExecutionID, value T) (SignalSpec, error) {
-	payload, err := encode(s.Codec, value)
+	payload, err := core.Encode(s.Codec, value)
 	if err != nil {
 		return SignalSpec{}, core.InvalidBecause("payload", fmt.Errorf("cannot be encoded: %w", err))
 	}

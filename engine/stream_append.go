@@ -154,7 +154,7 @@ func (e *Engine) appendDurable(
 		return []core.Step{func(conn db.DBTX) (err error) {
 			rows, err = e.c.Q.AppendFrames(ctx, conn, params)
 			for _, row := range rows {
-				due.Stream(batches[row.Ord].Lease.stream())
+				due.Stream(core.StreamOf(batches[row.Ord].Lease.Fence))
 				e.c.Written.Note(batches[row.Ord].Lease.Fence, batches[row.Ord].Lease.TTL)
 			}
 			return err
@@ -165,7 +165,7 @@ func (e *Engine) appendDurable(
 		b := &batches[row.Ord]
 		appended[row.Ord] = true
 		outcomes[row.Ord].Value = appendedAt(row.TsMs, row.Seq, row.Frames, len(b.Frames))
-		trim.add(e.cfg.Streams.DurableMaxlen, b.Lease.Fence, row.Durable, len(b.Frames))
+		trim.add(e.c.Streams.DurableMaxlen, b.Lease.Fence, row.Durable, len(b.Frames))
 	}
 	if err != nil || trim.empty() {
 		return err
@@ -193,7 +193,7 @@ func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appe
 		lock = core.SharedFlow
 	}
 	return core.UnderLocks(ctx, e.c, op, b.Lease.Fence, lock, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Appended, error) {
-		tx.Due.Stream(b.Lease.stream())
+		tx.Due.Stream(core.StreamOf(b.Lease.Fence))
 		e.c.Written.Note(b.Lease.Fence, b.Lease.TTL)
 		return e.appendUnder(ctx, tx, b)
 	})
@@ -201,7 +201,7 @@ func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appe
 
 func (e *Engine) appendUnder(ctx context.Context, tx *core.Txn, b *FrameBatch) (Appended, error) {
 	f := frameColumns{FrameBatch: b}
-	f.collect(&e.cfg.Streams)
+	f.collect(&e.c.Streams)
 	partition, execution, attempt := b.Lease.Execution.Partition(), b.Lease.Execution.UUID(), int32(b.Lease.Attempt)
 	var at db.MoveStreamRow
 	var meta db.GetStreamMetaRow
@@ -247,7 +247,7 @@ type frameColumns struct {
 	patches               []string
 }
 
-func (c *frameColumns) collect(cfg *StreamConfig) {
+func (c *frameColumns) collect(cfg *core.StreamLimits) {
 	for i := range c.Frames {
 		f := &c.Frames[i]
 		c.add(f)

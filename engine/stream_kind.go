@@ -34,7 +34,7 @@ func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 	if f.Type == "" {
 		return core.Wrap(op, core.Invalid("type", "is empty"))
 	}
-	payload, err := encode(f.Codec, value)
+	payload, err := core.Encode(f.Codec, value)
 	if err != nil {
 		return core.Wrap(op, core.InvalidBecause("payload", err))
 	}
@@ -48,7 +48,7 @@ func (f Frame[T]) Decode(frame StreamFrame) (value T, ok bool, err error) {
 	if frame.Closed != nil || frame.Type != f.Type {
 		return value, false, nil
 	}
-	value, err = decode[T](f.Codec, f.Type, "frame", frame.Payload)
+	value, err = core.Decode[T](f.Codec, f.Type, "frame", frame.Payload)
 	return value, true, err
 }
 

@@ -3,16 +3,14 @@ package engine
 import (
 	"math"
 	"testing"
-	"time"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // The rate rises and falls with the frames, and the number of frames to keep follows it within its bounds.
 func TestFrameRate_S43(t *testing.T) {
 	t.Parallel()
-	cfg := BestEffort{TTL: 30 * time.Second}
-	if err := cfg.normalise(); err != nil {
-		t.Fatal(err)
-	}
+	cfg := core.BestEffort{TTL: DefaultFrameTTL, Least: DefaultFramesKept, Most: DefaultMostFramesKept}
 	for _, c := range []struct {
 		name   string
 		before frameRate
@@ -33,7 +31,7 @@ func TestFrameRate_S43(t *testing.T) {
 		{"an infinite rate", frameRate{known: true, hz: math.Inf(1), lastMs: 1}, 5000, 1, 64.0 / 60, 64},
 		{"a long pause", frameRate{known: true, hz: 10, lastMs: 0}, 3_600_000, 1, 8 + 0.2/3600, 481},
 	} {
-		got := cfg.after(c.before, c.tsMs, c.n)
+		got := c.before.after(&cfg, c.tsMs, c.n)
 		if !got.known || math.Abs(got.hz-c.hz) > 1e-3 || got.keep != c.keep || got.lastMs != c.tsMs {
 			t.Errorf("%s: %+v, want %g frames a second and %d kept", c.name, got, c.hz, c.keep)
 		}

@@ -100,7 +100,7 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 	if err != nil {
 		return StreamPage{}, core.Wrap(op, err)
 	}
-	answers, err := e.readStreams(ctx, []streamRead{read})
+	answers, err := readStreams(ctx, e.c, []streamRead{read})
 	if err != nil {
 		return StreamPage{}, core.Wrap(op, err)
 	}
@@ -217,19 +217,19 @@ func framesOf(reads []streamRead) db.ListFramesParams {
 
 // readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
 // frames in the later statement.
-func (e *Engine) readStreams(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
+func readStreams(ctx context.Context, c *core.Core, reads []streamRead) ([]streamAnswer, error) {
 	p := framesOf(reads)
 	var states []db.ReadStreamsRow
 	var frames []db.ListFramesRow
-	err := e.c.Read(ctx,
+	err := c.Read(ctx,
 		func(conn db.DBTX) (err error) {
-			states, err = e.c.Q.ReadStreams(ctx, conn, db.ReadStreamsParams{
+			states, err = c.Q.ReadStreams(ctx, conn, db.ReadStreamsParams{
 				PartitionKeys: p.PartitionKeys, ExecutionIDs: p.ExecutionIDs, AttemptIndexes: p.AttemptIndexes, Ords: p.Ords,
 			})
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			frames, err = e.c.Q.ListFrames(ctx, conn, p)
+			frames, err = c.Q.ListFrames(ctx, conn, p)
 			return err
 		})
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 
 // Limits of output streams.
 const (
-	MaxFrames       = 1_000    // frames in one call of [Engine.AppendFrames]
-	MaxFrameBatch   = 4 << 20  // bytes of their payloads
-	MaxFramePayload = 64 << 10 // bytes of one payload, unless [StreamConfig.MaxPayload] says less
-	MaxSummary      = 1 << 20  // bytes of a summary's document
+	MaxFrames       = 1_000                // frames in one call of [Engine.AppendFrames]
+	MaxFrameBatch   = 4 << 20              // bytes of their payloads
+	MaxFramePayload = core.MaxFramePayload // 64 KiB of one payload, unless [StreamConfig.MaxPayload] says less
+	MaxSummary      = 1 << 20              // bytes of a summary's document
 
 	// MaxSummaryFrames is how many of the frames in one call may be summary frames: the document is merged with each of them
 	// while the attempt is locked.
@@ -94,32 +94,6 @@ type Appended struct {
 	SummaryVersion int   // of the document after the last summary frame; 0 if there is none among the frames
 }
 
-// StreamConfig configures the output streams that an engine writes.
-type StreamConfig struct {
-	// MaxPayload is the largest payload of a frame. Default [MaxFramePayload], which is also the most.
-	MaxPayload int
-
-	// DurableMaxlen keeps only the newest durable frames of an attempt; somewhat more may remain. A reader that comes later
-	// gets a [fferr.StreamGapError]. Default 0: all are kept.
-	DurableMaxlen int
-
-	BestEffort BestEffort
-}
-
-// normalise sets the defaults.
-func (c *StreamConfig) normalise() error {
-	if c.MaxPayload == 0 {
-		c.MaxPayload = MaxFramePayload
-	}
-	switch {
-	case c.MaxPayload < 0 || c.MaxPayload > MaxFramePayload:
-		return core.Invalid("Config.Streams.MaxPayload", fmt.Sprintf("must be between 1 and %d", MaxFramePayload))
-	case c.DurableMaxlen < 0 || c.DurableMaxlen > maxFramesKept:
-		return core.Invalid("Config.Streams.DurableMaxlen", fmt.Sprintf("must be between 0 and %d", maxFramesKept))
-	}
-	return c.BestEffort.normalise()
-}
-
 // storedFrames are frames as columns.
 type storedFrames struct {
 	types, payloads, encodings, correlations []string
@@ -162,7 +136,7 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 		if frames[n].Mode == FrameSummary {
 			patches++
 		}
-		if err := checkFrame(&frames[n], e.cfg.Streams.MaxPayload); err != nil {
+		if err := checkFrame(&frames[n], e.c.Streams.MaxPayload); err != nil {
 			return wrapFrame(n, err)
 		}
 		size += len(frames[n].Payload)
@@ -193,7 +167,7 @@ func (e *Engine) CheckFrame(f *FrameSpec) error {
 	if f == nil {
 		return core.Wrap(opAppendFrames, core.Invalid("frame", "is nil"))
 	}
-	return core.Wrap(opAppendFrames, checkFrame(f, e.cfg.Streams.MaxPayload))
+	return core.Wrap(opAppendFrames, checkFrame(f, e.c.Streams.MaxPayload))
 }
 
 func checkFrame(f *FrameSpec, maxPayload int) error {
@@ -250,8 +224,4 @@ func checkPatch(payload []byte) error {
 			return core.Invalid("payload", fmt.Sprintf("is nested deeper than %d: patch_depth_exceeded", maxPatchDepth))
 		}
 	}
-}
-
-func (l Lease) stream() core.StreamKey {
-	return core.StreamKey{Execution: l.Execution, Attempt: l.Attempt}
 }

@@ -46,13 +46,13 @@ type TailOptions struct {
 func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
 	return func(yield func(StreamFrame, error) bool) {
 		const op = "tail stream"
-		err := cmp.Or(e.checkAwait(), e.checkStream(x, o.After.attempt))
+		err := cmp.Or(e.c.CheckAwait(), e.checkStream(x, o.After.attempt))
 		t := streamTail{
 			execution: x, options: o, at: o.After, again: o.After.closed, size: streams.FirstSize,
 			yield: func(f StreamFrame, err error) bool { return yield(f, core.Wrap(op, err)) },
 		}
 		if err == nil {
-			t.reader = e.tails.Reader(t.key().Channel())
+			t.reader = hubOf(e.c).Reader(t.key().Channel())
 			defer t.reader.Leave()
 		}
 		for goesOn := true; goesOn && err == nil; {

@@ -30,7 +30,7 @@ func (e *Engine) insertFrames(ctx context.Context, tx *core.Txn, f *frameColumns
 		})
 	}
 	var trim durableTrim
-	if trim.add(e.cfg.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
+	if trim.add(e.c.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
 		steps = append(steps, func(conn db.DBTX) error { return e.c.Q.TrimDurableFrames(ctx, conn, trim.params()) })
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
@@ -38,8 +38,8 @@ func (e *Engine) insertFrames(ctx context.Context, tx *core.Txn, f *frameColumns
 
 // rated returns the rate of a stream's best-effort frames after the frames of a batch, and the frames to delete.
 func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow) db.PutStreamMetaParams {
-	cfg := &e.cfg.Streams.BestEffort
-	rate := cfg.after(frameRate{known: meta.Known, hz: meta.RateHz, lastMs: meta.LastMs}, at.TsMs, f.bestEffort)
+	cfg := &e.c.Streams.BestEffort
+	rate := frameRate{known: meta.Known, hz: meta.RateHz, lastMs: meta.LastMs}.after(cfg, at.TsMs, f.bestEffort)
 	put := db.PutStreamMetaParams{
 		RateHz: rate.hz, TsMs: at.TsMs, Keep: int32(rate.keep),
 		Kept: meta.Kept + int32(f.bestEffort), Untrimmed: meta.Untrimmed + int32(f.bestEffort),

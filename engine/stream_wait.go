@@ -10,7 +10,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/internal/streams"
 )
@@ -21,15 +20,20 @@ type (
 	tailAnswer   = streams.Answer[streamRead, streamAnswer]
 )
 
-// newStreamHub returns the hub of all tails of an engine.
-func newStreamHub(e *Engine, listener *notify.Listener) *streamHub {
-	return streams.NewHub(streams.Source[streamRead, streamAnswer]{
-		Read: e.readTails, Poll: e.pollTails, Size: func(r streamRead) int { return r.size }, Copy: streamAnswer.clone, Permanent: isPermanent,
-		Send: func(ctx context.Context, channel, payload string) error {
-			_, err := e.c.Runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
-			return err
-		},
-	}, listener, e.cfg.Log)
+// hubOf returns the hub of all tails of an engine. It reads from the engine's own pool.
+func hubOf(c *core.Core) *streamHub {
+	return core.Memory(c, func() *streamHub {
+		c := c.Base()
+		return streams.NewHub(streams.Source[streamRead, streamAnswer]{
+			Read: func(ctx context.Context, reads []streamRead) ([]tailAnswer, error) { return readTails(ctx, c, reads) },
+			Poll: func(ctx context.Context, reads []streamRead) ([]bool, error) { return pollTails(ctx, c, reads) },
+			Send: func(ctx context.Context, channel, payload string) error {
+				_, err := c.Runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
+				return err
+			},
+			Size: func(r streamRead) int { return r.size }, Copy: streamAnswer.clone, Permanent: isPermanent,
+		}, c.Listener, c.Log)
+	})
 }
 
 // maxTailFrames limits the frames of one statement for tails. A frame has at most [MaxFramePayload] bytes.
@@ -37,13 +41,13 @@ const maxTailFrames = 128
 
 // readTails answers the requests of tails: by two statements in one round trip if they are few, otherwise the states
 // first, and then the frames of the streams that have some.
-func (e *Engine) readTails(ctx context.Context, reads []streamRead) ([]tailAnswer, error) {
+func readTails(ctx context.Context, c *core.Core, reads []streamRead) ([]tailAnswer, error) {
 	var answers []streamAnswer
 	var err error
 	if sizesOf(reads) <= maxTailFrames {
-		answers, err = core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStreams(ctx, reads) })
-	} else if answers, err = core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) }); err == nil {
-		err = e.listAhead(ctx, reads, answers)
+		answers, err = core.ReadAgain(c, func() ([]streamAnswer, error) { return readStreams(ctx, c, reads) })
+	} else if answers, err = core.ReadAgain(c, func() ([]streamAnswer, error) { return readStates(ctx, c, reads) }); err == nil {
+		err = listAhead(ctx, c, reads, answers)
 	}
 	if err != nil {
 		return nil, err
@@ -63,14 +67,14 @@ func sizesOf(reads []streamRead) (sum int) {
 }
 
 // readStates returns answers without frames.
-func (e *Engine) readStates(ctx context.Context, reads []streamRead) ([]streamAnswer, error) {
+func readStates(ctx context.Context, c *core.Core, reads []streamRead) ([]streamAnswer, error) {
 	keys := core.NewLeaseArrays(len(reads))
 	ords := make([]int32, len(reads))
 	for i, r := range reads {
 		keys.Add(id.Fence{Execution: r.key.Execution, Attempt: r.key.Attempt})
 		ords[i] = int32(i)
 	}
-	states, err := e.c.Q.ReadStreams(ctx, e.c.Reader(), db.ReadStreamsParams{
+	states, err := c.Q.ReadStreams(ctx, c.Reader(), db.ReadStreamsParams{
 		PartitionKeys: keys.Partitions, ExecutionIDs: keys.Executions, AttemptIndexes: keys.Attempts, Ords: ords,
 	})
 	if err != nil {
@@ -84,15 +88,15 @@ func (e *Engine) readStates(ctx context.Context, reads []streamRead) ([]streamAn
 }
 
 // listAhead adds the frames to answers of streams that are ahead of their readers.
-func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []streamAnswer) error {
+func listAhead(ctx context.Context, c *core.Core, reads []streamRead, answers []streamAnswer) error {
 	var places []int
 	var some []streamRead
 	list := func() error {
 		if len(some) == 0 {
 			return nil
 		}
-		frames, err := core.ReadAgain(e.c, func() ([]db.ListFramesRow, error) {
-			return e.c.Q.ListFrames(ctx, e.c.Reader(), framesOf(some))
+		frames, err := core.ReadAgain(c, func() ([]db.ListFramesRow, error) {
+			return c.Q.ListFrames(ctx, c.Reader(), framesOf(some))
 		})
 		for i := range frames {
 			n := places[frames[i].Ord]
@@ -118,8 +122,8 @@ func (e *Engine) listAhead(ctx context.Context, reads []streamRead, answers []st
 }
 
 // pollTails reports which tails may go on.
-func (e *Engine) pollTails(ctx context.Context, reads []streamRead) ([]bool, error) {
-	answers, err := core.ReadAgain(e.c, func() ([]streamAnswer, error) { return e.readStates(ctx, reads) })
+func pollTails(ctx context.Context, c *core.Core, reads []streamRead) ([]bool, error) {
+	answers, err := core.ReadAgain(c, func() ([]streamAnswer, error) { return readStates(ctx, c, reads) })
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -171,6 +172,17 @@ func (c *Core) CheckLease(l id.Fence) error {
 	}
 	if err := c.Partitions.CheckExecution(l.Execution); err != nil {
 		return InvalidBecause("lease", err)
+	}
+	return nil
+}
+
+// CheckAwait returns an error for a core that must not wait for other transactions.
+func (c *Core) CheckAwait() error {
+	if err := pgtx.Refusal(c.Tx); err != nil {
+		return err
+	}
+	if c.Tx != nil {
+		return Invalid("engine", "is bound to a transaction, which must not wait for other transactions")
 	}
 	return nil
 }

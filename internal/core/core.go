@@ -38,6 +38,7 @@ type Config struct {
 	Log        *slog.Logger
 
 	Retention, OutboxRetention time.Duration
+	Streams                    StreamLimits
 }
 
 // Core runs statements and transactions on a pool, or in a caller's transaction. Values that are bound to a transaction or to
@@ -52,6 +53,7 @@ type Core struct {
 	Now        func() time.Time // nil: the database's clock
 
 	Retention, OutboxRetention time.Duration // if nothing else says how long to keep executions and events
+	Streams                    StreamLimits
 
 	*Notifying
 	Keys    *KeyCache
@@ -63,7 +65,7 @@ type Core struct {
 
 // New returns a core on a pool.
 func New(pool *pgxpool.Pool, cfg Config) *Core {
-	return &Core{
+	c := &Core{
 		Q:          db.New(),
 		Pool:       pool,
 		Runner:     pgtx.NewRunner(pool),
@@ -75,8 +77,11 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Leases:     &LeaseMemory{},
 		Written:    &WrittenStreams{},
 		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
+		Streams:  cfg.Streams,
 		memories: &memories{},
 	}
+	c.memories.base = c
+	return c
 }
 
 // WithTx returns the core bound to a caller's transaction, in which every operation is refused if tx is nil.

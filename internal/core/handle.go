@@ -20,7 +20,13 @@ type Holder interface{ core() *Core }
 func Of(h Holder) *Core { return h.core() }
 
 // memories are the in-memory state of families above the core, by type.
-type memories struct{ byType sync.Map }
+type memories struct {
+	base   *Core
+	byType sync.Map
+}
+
+// Base returns the core of the engine that [New] made, on its own pool.
+func (c *Core) Base() *Core { return c.memories.base }
 
 // Memory returns the state of type T of an engine, which all values bound to its transactions and pools share. create makes it on
 // the first call.

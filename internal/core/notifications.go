@@ -128,6 +128,9 @@ type StreamKey struct {
 	Attempt   int
 }
 
+// StreamOf returns the stream of the attempt of a lease.
+func StreamOf(l id.Fence) StreamKey { return StreamKey{Execution: l.Execution, Attempt: l.Attempt} }
+
 // Channel returns the channel of notifications for readers.
 func (k StreamKey) Channel() string { return wire.StreamChannel(k.Execution.UUID(), int32(k.Attempt)) }
 

@@ -69,7 +69,7 @@ func Settle[V any](ctx context.Context, t Transition[*HeldLease, V], lease func(
 			ended = append(ended, lease(n))
 		}
 	}
-	t.c.RingStreams(ended)
+	t.c.NotifyStreams(ended)
 	if t.c.Tx == nil {
 		t.c.Leases.Ended(ended)
 		t.c.Leases.Forget(lost)

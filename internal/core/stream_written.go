@@ -64,16 +64,16 @@ func (w *WrittenStreams) take(fences []id.Fence) (keys []StreamKey) {
 	for _, fence := range fences {
 		if _, known := w.until[fence]; known {
 			delete(w.until, fence)
-			keys = append(keys, StreamKey{Execution: fence.Execution, Attempt: fence.Attempt})
+			keys = append(keys, StreamOf(fence))
 		}
 	}
 	w.count.Store(int64(len(w.until)))
 	return keys
 }
 
-// RingStreams notifies the readers of the streams of leases that were settled: it is called after the commit, or passes
-// the notifications on to the caller's transaction.
-func (c *Core) RingStreams(settled []id.Fence) {
+// NotifyStreams notifies the readers of streams that settled leases have written. Call it after the commit; in a caller's
+// transaction the notifications are left to that.
+func (c *Core) NotifyStreams(settled []id.Fence) {
 	keys := c.Written.take(settled)
 	if len(keys) == 0 {
 		return

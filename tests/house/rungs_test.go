@@ -20,7 +20,7 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
 	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
-		"lease_fence lease_memory stream_written"},
+		"lease_fence lease_memory stream_written stream_limits codec"},
 	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume"},
 	{"change", "transition execution_held execution_lock settle"},
 }
@@ -29,7 +29,7 @@ var engineRungs = []rung{
 	{"ground", "doc engine maintenance business_key check tx_callers breach_memory notifications page"},
 	{"resolve", "flow_eligibility"},
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_rate"},
+		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_config stream_rate"},
 	{"lease", "lease"},
 	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
