@@ -1,6 +1,6 @@
 package state
 
-// AttemptState is the progress of an execution through its attempts.
+// AttemptState is the progress of an execution through attempts.
 type AttemptState string
 
 // The attempt states.
@@ -70,10 +70,10 @@ const (
 	AttemptOutcomeSuccess         AttemptOutcome = "success"
 	AttemptOutcomeFailed          AttemptOutcome = "failed"
 	AttemptOutcomeRetry           AttemptOutcome = "retry"                     // failed, another attempt follows
-	AttemptOutcomeInterrupted     AttemptOutcome = "interrupted"               // interrupted; timed out if it has a terminal time, otherwise delayed
-	AttemptOutcomeWaitingChildren AttemptOutcome = "waiting_children"          // waiting for its upstreams
+	AttemptOutcomeInterrupted     AttemptOutcome = "interrupted"               // interrupted; timed out with a terminal time, otherwise delayed
+	AttemptOutcomeWaitingChildren AttemptOutcome = "waiting_children"          // waiting for upstreams
 	AttemptOutcomeSuspended       AttemptOutcome = "attempt_interrupted"       // suspended
-	AttemptOutcomeLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // its worker stopped renewing
+	AttemptOutcomeLeaseExpired    AttemptOutcome = "lease_expired_reclaimable" // the worker stopped renewing
 	AttemptOutcomeReclaimed       AttemptOutcome = "interrupted_reclaimed"     // a reclaim started another
 	AttemptOutcomeCancelled       AttemptOutcome = "cancelled"
 	AttemptOutcomeExpired         AttemptOutcome = "expired"
@@ -101,7 +101,7 @@ func (o AttemptOutcome) Parked(hasTerminalTime bool) bool {
 	return false
 }
 
-// Finished reports whether the attempt is over: it neither runs nor continues later.
+// Finished reports whether the attempt neither runs nor continues later.
 func (o AttemptOutcome) Finished(hasTerminalTime bool) bool {
 	return o != AttemptOutcomeNone && !o.Parked(hasTerminalTime)
 }

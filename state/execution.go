@@ -1,5 +1,5 @@
-// Package state has the canonical states of executions, attempts and flows, and the rules between them. It does not deal
-// with how they are stored.
+// Package state has the canonical states of executions, attempts and flows, and the rules between them. The package
+// does not deal with storage.
 //
 // [PublicState] is the single state of an execution for programs and people. [Vector] has the detailed states, and
 // [TerminalOutcome] says how an execution ended.
@@ -41,7 +41,7 @@ func OwnershipStates() []OwnershipState {
 	return []OwnershipState{Unowned, Leased, LeaseExpiredReclaimable, LeaseRevoked}
 }
 
-// EligibilityState says whether a runnable execution may be claimed and, if not, why it has to wait.
+// EligibilityState says whether a runnable execution may be claimed and, if not, the reason to wait.
 type EligibilityState string
 
 // The eligibility states.
@@ -65,7 +65,7 @@ func EligibilityStates() []EligibilityState {
 	}
 }
 
-// PublicState is the single state of an execution that callers see.
+// PublicState is the single state of an execution for callers.
 type PublicState string
 
 // The public states.
@@ -95,7 +95,7 @@ func PublicStates() []PublicState {
 // Terminal reports whether the execution has ended.
 func (s PublicState) Terminal() bool { return s.Outcome() != OutcomeNone }
 
-// Outcome returns how an execution in this state ended, or [OutcomeNone] if it has not.
+// Outcome returns how an execution in this state ended, or [OutcomeNone].
 func (s PublicState) Outcome() TerminalOutcome {
 	switch s {
 	case PublicCompleted:
@@ -130,8 +130,8 @@ func TerminalOutcomes() []TerminalOutcome {
 	return []TerminalOutcome{OutcomeNone, OutcomeSuccess, OutcomeFailed, OutcomeCancelled, OutcomeExpired, OutcomeSkipped}
 }
 
-// Bucket returns the counter a terminal upstream with this outcome raises in its edge groups. An unrecorded outcome
-// counts as a failure.
+// Bucket returns the counter a terminal upstream with this outcome raises in edge groups. An unrecorded outcome counts
+// as a failure.
 func (o TerminalOutcome) Bucket() Bucket {
 	switch o {
 	case OutcomeSuccess:

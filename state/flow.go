@@ -30,7 +30,7 @@ const (
 	FlowStatusUnknown   FlowStatus = "unknown"
 )
 
-// FlowCancelPolicy is the effect of cancelling a flow on its members.
+// FlowCancelPolicy is the effect of cancelling a flow on members.
 type FlowCancelPolicy string
 
 // The flow cancel policies.
@@ -79,14 +79,14 @@ func EdgeGroupStates() []EdgeGroupState {
 	return []EdgeGroupState{EdgeGroupPending, EdgeGroupSatisfied, EdgeGroupImpossible, EdgeGroupCancelled}
 }
 
-// EligibilityStatus says whether the dependencies of an execution let it run.
+// EligibilityStatus says whether the dependencies of an execution allow a run.
 type EligibilityStatus string
 
 // The eligibility statuses.
 const (
 	StatusEligible    EligibilityStatus = "eligible"
 	StatusBlocked     EligibilityStatus = "blocked_by_dependencies"
-	StatusImpossible  EligibilityStatus = "impossible"   // it will be skipped
+	StatusImpossible  EligibilityStatus = "impossible"   // will be skipped
 	StatusNotRunnable EligibilityStatus = "not_runnable" // active, suspended or ended
 	StatusOwned       EligibilityStatus = "owned"        // held, though not active
 	StatusTerminal    EligibilityStatus = "terminal"     // another program recorded the end, but not in the row
@@ -114,7 +114,7 @@ const (
 	BucketSkip    Bucket = "skip"
 )
 
-// CompletionOutcome is the outcome in a completion event. Outcomes this library does not know are kept unchanged; see
+// CompletionOutcome is the outcome in a completion event. Outcomes unknown to the library are kept unchanged; see
 // [CompletionOutcome.Known].
 type CompletionOutcome string
 
@@ -127,7 +127,7 @@ const (
 	CompletionSkipped   CompletionOutcome = "skipped"
 )
 
-// CompletionResumable is the outcome of a suspended execution that may resume. It has not ended.
+// CompletionResumable is the outcome of a suspended execution that may resume, and has not ended.
 const CompletionResumable CompletionOutcome = "resumable"
 
 // Terminal reports whether the execution has ended. Unknown outcomes are terminal.

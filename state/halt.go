@@ -1,6 +1,6 @@
 package state
 
-// Halt is the kind of an operator's order that keeps a worker from claiming.
+// Halt is the kind of an operator's order against claiming by a worker.
 type Halt string
 
 // The kinds of halts.

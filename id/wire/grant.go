@@ -34,7 +34,7 @@ type Grant struct {
 	ExpiresAtMs    int64
 }
 
-// GrantFields has the fields that can be read from a grant key without the keystore.
+// GrantFields has the fields of a grant key that are readable without the keystore.
 type GrantFields struct {
 	Execution   id.ExecutionID
 	ExpiresAtMs int64
@@ -71,8 +71,8 @@ func (g Grant) Sign(secret Secret, kid string) GrantKey {
 		":" + Sign(secret, kid, g.Message()))
 }
 
-// Verify checks that key, already parsed, is the key of g signed under kid. g comes from the grant's stored row, so a key
-// for another execution or worker fails here. The comparison takes constant time.
+// Verify checks that key, already parsed, is the key of g signed under kid. g comes from the grant's stored row, so
+// Verify refuses a key for another execution or worker. The comparison takes constant time.
 //
 // Errors: [*id.ParseError] with ReasonSignatureMismatch.
 func (g Grant) Verify(secret Secret, kid string, key GrantKey) error {
@@ -87,7 +87,7 @@ const grantKeyType = "grant key"
 // ID returns the key of the grant's row: the SHA-256 of k.
 func (k GrantKey) ID() [sha256.Size]byte { return sha256.Sum256([]byte(k)) }
 
-// Parse parses a key that must be of the given kind. It checks the form, not the signature; see [Grant.Verify].
+// Parse parses a key of the given kind. Parse checks the form, not the signature; see [Grant.Verify].
 //
 // Errors: [*id.ParseError] with ReasonMalformed.
 func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
@@ -107,7 +107,8 @@ func (k GrantKey) Parse(kind GrantKind) (GrantFields, error) {
 	return GrantFields{Execution: execution, ExpiresAtMs: expiresAtMs, Kid: kid}, nil
 }
 
-// IsSigned reports whether k begins like the keys from [Grant.Sign]. It checks neither the form nor the signature.
+// IsSigned reports whether k begins like the keys from [Grant.Sign]. IsSigned checks neither the form nor the
+// signature.
 func (k GrantKey) IsSigned() bool { return strings.HasPrefix(string(k), claimGrantPrefix) }
 
 // isDigest reports whether s is 64 lower-case hex digits.

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Handle identifies an attempt to the worker that works on it. Callers pass it on and never inspect Opaque.
+// Handle identifies an attempt to its worker. Callers forward a handle and never inspect Opaque.
 type Handle struct {
 	Backend Backend
 	Kind    HandleKind
@@ -44,14 +44,14 @@ func (b Backend) String() string {
 	return "Backend(" + strconv.Itoa(int(b)) + ")"
 }
 
-// HandleKind is how a handle was made. It is informative: no operation refuses a handle because of it.
+// HandleKind is how a handle was made. The kind is informative: no operation refuses a handle because of its kind.
 type HandleKind string
 
 // The kinds of handles.
 const (
 	HandleFresh     HandleKind = "Fresh"     // a claim of a new or replayed attempt
 	HandleResumed   HandleKind = "Resumed"   // a claim of an interrupted attempt
-	HandleSuspended HandleKind = "Suspended" // a suspension; carries the epoch it ended
+	HandleSuspended HandleKind = "Suspended" // a suspension; carries the ended epoch
 	HandleReclaimed HandleKind = "Reclaimed" // a reclaim of a lapsed lease
 )
 
@@ -86,7 +86,7 @@ const (
 	HandleTrailingBytes  HandleReason = "TrailingBytes"
 )
 
-// HandleError reports opaque bytes that are not a handle, because they were damaged or forged.
+// HandleError reports opaque bytes that are not a handle: damaged or forged.
 type HandleError struct {
 	Reason HandleReason
 	Field  string // InvalidUtf8, ParseField
@@ -111,7 +111,7 @@ func (e *HandleError) Error() string {
 	return fmt.Sprintf("handle_codec: %s: %s", e.Reason, detail)
 }
 
-// ForeignHandleError reports a handle another kind of storage minted. It was sent to the wrong engine.
+// ForeignHandleError reports a handle another kind of storage minted, sent to the wrong engine.
 type ForeignHandleError struct {
 	Actual   Backend
 	Embedded bool // the outer tag says Postgres, but the bytes don't
@@ -147,7 +147,7 @@ func EncodeHandle(kind HandleKind, f HandleFields) Handle {
 	return Handle{Backend: Postgres, Kind: kind, Opaque: b}
 }
 
-// appendText appends the text of an id, after its length. It cannot fail.
+// appendText appends the text of an id, after the length. It cannot fail.
 func appendText[T encoding.TextAppender](b []byte, value T) []byte {
 	length := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -163,8 +163,8 @@ func appendLengthPrefixed[S ~string | ~[]byte](b []byte, s S) []byte {
 
 // CheckPostgres returns the fields of a handle this engine may act on.
 //
-// Errors: [*ForeignHandleError] if another backend minted it, by its outer tag or by the tag in its bytes; [*HandleError]
-// if the bytes are not a handle.
+// Errors: [*ForeignHandleError] if another backend minted the handle, by the outer tag or by the tag in the bytes;
+// [*HandleError] if the bytes are not a handle.
 func (h Handle) CheckPostgres() (HandleFields, error) {
 	if h.Backend != Postgres {
 		return HandleFields{}, &ForeignHandleError{Actual: h.Backend}
@@ -179,7 +179,7 @@ func (h Handle) CheckPostgres() (HandleFields, error) {
 	return fields, nil
 }
 
-// DecodeHandle decodes the opaque bytes of any backend's handle. It accepts the legacy form without a tag, whose backend
+// DecodeHandle decodes the opaque bytes of any backend's handle. The legacy form without a tag is accepted: the backend
 // is Valkey.
 //
 // Errors: [*HandleError].
@@ -215,7 +215,7 @@ func DecodeHandle(opaque []byte) (HandleFields, Backend, error) {
 	return f, backend, nil
 }
 
-// handleReader reads from buf until its first error. After that it returns zero values.
+// handleReader reads from buf until its first error. Afterwards it returns zero values.
 type handleReader struct {
 	buf []byte
 	pos int
@@ -308,7 +308,8 @@ func (h Handle) MarshalJSON() ([]byte, error) {
 	}{h.Backend.String(), h.Kind, opaque})
 }
 
-// UnmarshalJSON parses the output of MarshalJSON. All three members are required. It does not decode the opaque bytes.
+// UnmarshalJSON parses the output of MarshalJSON. All three members are required. UnmarshalJSON does not decode the
+// opaque bytes.
 func (h *Handle) UnmarshalJSON(data []byte) error {
 	const typ = "handle"
 	members, err := requireMembers(typ, data, "backend", "kind", "opaque")
@@ -347,7 +348,7 @@ func (h *Handle) UnmarshalJSON(data []byte) error {
 }
 
 // requireMembers returns the named members of a JSON object, in order. None may be missing or null. Unlike encoding/json
-// for a struct, it matches keys exactly.
+// for a struct, requireMembers matches keys exactly.
 func requireMembers(typ string, data []byte, names ...string) ([]json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {

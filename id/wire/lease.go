@@ -57,7 +57,7 @@ func StoredLeaseEpoch(epoch uint64) (int64, error) {
 	return int64(epoch), nil
 }
 
-// LeaseTriple identifies a lease by where it is stored.
+// LeaseTriple identifies a lease by its place in storage.
 type LeaseTriple struct {
 	Execution    id.ExecutionUUID
 	AttemptIndex int32
@@ -65,7 +65,7 @@ type LeaseTriple struct {
 }
 
 // Synthetic returns the label under which expired leases are listed: the execution's UUID with epoch and index folded in.
-// It is not a key or a fence, since two leases may share it.
+// The label is no key or fence, since two leases may share one.
 func (t LeaseTriple) Synthetic() id.LeaseID {
 	label := id.LeaseID(t.Execution)
 	binary.BigEndian.PutUint64(label[0:], binary.BigEndian.Uint64(label[0:])^uint64(t.LeaseEpoch))
@@ -81,7 +81,7 @@ func (t LeaseTriple) String() string {
 
 const leasePrefix = "pg:"
 
-// ParseLeaseTriple parses the form that [LeaseTriple.String] returns. Index and epoch must not be negative or have leading
+// ParseLeaseTriple parses the result of [LeaseTriple.String]. Index and epoch must not be negative or have leading
 // zeros.
 func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	rest, tagged := strings.CutPrefix(s, leasePrefix)
@@ -96,12 +96,12 @@ func ParseLeaseTriple(s string) (LeaseTriple, error) {
 	return LeaseTriple{Execution: uuidValue, AttemptIndex: int32(indexValue), LeaseEpoch: epochValue}, nil
 }
 
-// ExpectedLease is the lease a caller expects to be current, in any of the forms that callers have. The zero value
-// matches every lease.
+// ExpectedLease is the lease a caller expects to be current, in any form known to callers. The zero value matches every
+// lease.
 type ExpectedLease string
 
-// Matches reports whether e names the lease t with the given stored id: by that id, by the "pg:" text or by the synthetic
-// label. Any other text matches nothing.
+// Matches reports whether e names the lease t with the given stored id: by the id, by the "pg:" text or by the
+// synthetic label. Any other text matches nothing.
 func (e ExpectedLease) Matches(t LeaseTriple, stored id.LeaseID) bool {
 	if e == "" {
 		return true

@@ -35,7 +35,7 @@ const (
 	FamilyQuota  Family = "q"
 )
 
-// PartitionKey identifies a partition. Its text is a hash tag such as "{fp:7}".
+// PartitionKey identifies a partition. The text is a hash tag such as "{fp:7}".
 type PartitionKey struct {
 	Family Family
 	Index  uint16
@@ -70,7 +70,7 @@ func ParsePartitionKey(s string) (PartitionKey, error) {
 	return PartitionKey{Family: family, Index: uint16(index)}, nil
 }
 
-// CheckFlow returns an error for a key of another family, or with a partition that p does not have.
+// CheckFlow returns an error for a key of another family, or with a partition missing in p.
 //
 // Errors: [*id.ParseError] with ReasonUnknownFamilyPrefix or ReasonOutOfRange.
 func (k PartitionKey) CheckFlow(p id.Partitions) error {

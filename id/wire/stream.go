@@ -47,19 +47,19 @@ func (p FramePosition) Compare(q FramePosition) int {
 // [FrameStart], [FrameEnd], "<ms>" or "<ms>-<seq>".
 type FrameCursor string
 
-// Cursors that are not a frame's.
+// Cursors without a frame.
 const (
 	// FrameStart comes before every frame.
 	FrameStart FrameCursor = "start"
 	// FrameEnd comes after every frame.
 	FrameEnd FrameCursor = "end"
-	// FrameBeginning is the cursor of a tail that reads from the first frame.
+	// FrameBeginning is the cursor of a tail from the first frame.
 	FrameBeginning FrameCursor = "0-0"
 )
 
 const frameCursorType = "frame cursor"
 
-// ParseFrameCursor checks the form of a cursor. Its numbers are checked when it is used.
+// ParseFrameCursor checks the form of a cursor. Later uses check the numbers.
 //
 // Errors: [*id.ParseError] with ReasonEmpty, ReasonBareMarkerRejected ("-" and "+") or ReasonMalformed.
 func ParseFrameCursor(s string) (FrameCursor, error) {
@@ -78,7 +78,7 @@ func ParseFrameCursor(s string) (FrameCursor, error) {
 	return FrameCursor(s), nil
 }
 
-// UnmarshalText sets c to text if [ParseFrameCursor] accepts it.
+// UnmarshalText sets c to text if [ParseFrameCursor] accepts text.
 func (c *FrameCursor) UnmarshalText(text []byte) error {
 	parsed, err := ParseFrameCursor(string(text))
 	if err != nil {
@@ -88,12 +88,12 @@ func (c *FrameCursor) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Lower returns the first position of a range that begins at c. A missing sequence is 0.
+// Lower returns the first position of a range beginning at c. A missing sequence is 0.
 //
 // Errors: [*id.ParseError], with ReasonOutOfRange if no frame can have these numbers.
 func (c FrameCursor) Lower() (FramePosition, error) { return c.bound(0) }
 
-// Upper returns the last position of a range that ends at c. A missing sequence is the largest one.
+// Upper returns the last position of a range ending at c. A missing sequence is the largest one.
 //
 // Errors: as for [FrameCursor.Lower].
 func (c FrameCursor) Upper() (FramePosition, error) { return c.bound(math.MaxInt32) }

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Secret is a key of the keystore, as raw bytes. It is never printed.
+// Secret is a key of the keystore, as raw bytes, and never printed.
 type Secret []byte
 
 // Format writes a placeholder for every verb.
@@ -29,7 +29,7 @@ const SecretBytes = 32
 
 const maxKid = 64
 
-// CheckKid returns an error for a key id that is not 1 to 64 bytes of visible ASCII without ":".
+// CheckKid returns an error for a key id other than 1 to 64 bytes of visible ASCII without ":".
 func CheckKid(kid string) error {
 	const typ = "kid"
 	switch {
@@ -67,8 +67,8 @@ func Sign(secret Secret, kid, message string) string {
 	return kid + ":" + hex.EncodeToString(mac(secret, kid, message))
 }
 
-// VerifySignature checks that signed equals the output of [Sign], with hex digits in either case. It compares the digest
-// in constant time.
+// VerifySignature checks that signed equals the output of [Sign], with hex digits in either case. The comparison of the
+// digest takes constant time.
 //
 // Errors: [*id.ParseError] with ReasonMalformed, ReasonWrongKid or ReasonSignatureMismatch.
 func VerifySignature(secret Secret, kid, message, signed string) error {
@@ -98,8 +98,8 @@ func mac(secret Secret, kid, message string) []byte {
 	return h.Sum(nil)
 }
 
-// WaitpointToken is the bearer secret that lets its holder signal a waitpoint. [WaitpointToken.Reveal] returns it; all
-// output, JSON included, is redacted.
+// WaitpointToken is the bearer secret with which its holder signals a waitpoint. [WaitpointToken.Reveal] returns it;
+// all output, JSON included, is redacted.
 type WaitpointToken string
 
 // Reveal returns the token itself, for the link or message to its holder.

@@ -1,6 +1,6 @@
-// Package wire has the byte formats built from ids, for programs that share a database or pass leases on: handles, lease
-// triples, grant keys, waitpoint tokens, cursors, partition tags and the names of stream channels. Programs that only use
-// this library don't need it.
+// Package wire has the byte formats built from ids, for programs with a shared database or forwarded leases: handles,
+// lease triples, grant keys, waitpoint tokens, cursors, partition tags and the names of stream channels. Programs based
+// only on this library don't need the package.
 //
 // Every format is fixed: other programs write and read the same bytes.
 package wire

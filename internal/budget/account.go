@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Kind is the kind of an [Outcome], as it is stored.
+// Kind is the stored kind of an [Outcome].
 type Kind string
 
 // The kinds.
@@ -17,8 +17,8 @@ const (
 	AlreadyApplied Kind = "AlreadyApplied" // not applied again
 )
 
-// Outcome is the outcome of a report. Of a breach it has the first dimension, the usage after the report, or before it
-// if it was not applied, the amount that leases have reserved, and the limit.
+// Outcome is the outcome of a report. A breach has the first dimension, the usage after the report, or before an
+// unapplied report, the amount reserved by leases, and the limit.
 type Outcome struct {
 	Kind      Kind
 	Dimension string
@@ -26,10 +26,10 @@ type Outcome struct {
 	Reserved  int64
 	Limit     int64
 
-	ByReservations bool // a hard breach that would fit without the reservations of other leases
+	ByReservations bool // a hard breach only with the reservations of other leases
 
 	At    string // the budget of a breach of a reservation or settlement
-	Lease string // that has reserved or settled
+	Lease string // with a reservation or settlement
 }
 
 // stored is the stored form of an outcome.
@@ -106,11 +106,12 @@ type Account struct {
 type Request struct {
 	Amounts  []Amount
 	Reserves bool             // they are not used yet
-	Held     map[string]int64 // that the lease of the request has reserved
-	Covered  map[string]int64 // the part of it that a settlement ends, which fits; nil: it is none
+	Held     map[string]int64 // reserved by the lease of the request
+	Covered  map[string]int64 // the part of Held ended by a settlement, which fits; nil: no settlement
 }
 
-// Report decides a report of amounts, which ascend by dimension, and applies it unless a hard limit would be exceeded.
+// Report decides a report of amounts, which ascend by dimension, and applies the report unless a hard limit would be
+// exceeded.
 func (a *Account) Report(amounts []Amount) Outcome {
 	if refusal, refused := a.Refuses(Request{Amounts: amounts}); refused {
 		return a.Breach(refusal)
@@ -118,7 +119,7 @@ func (a *Account) Report(amounts []Amount) Outcome {
 	return a.Apply(amounts)
 }
 
-// Refuses reports whether a request would exceed a hard limit. It notes whether the usage is too high, whatever is reserved.
+// Refuses reports whether a request would exceed a hard limit. It notes whether the usage alone is too high.
 func (a *Account) Refuses(r Request) (refusal Outcome, refused bool) {
 	for _, m := range r.Amounts {
 		used, reserved, limit := a.Usage[m.Dimension], a.Reserved[m.Dimension], a.Policy.Hard[m.Dimension]
@@ -140,7 +141,7 @@ func (a *Account) Refuses(r Request) (refusal Outcome, refused bool) {
 	return refusal, refused
 }
 
-// Breach counts a refusal, and returns it.
+// Breach counts and returns a refusal.
 func (a *Account) Breach(refusal Outcome) Outcome {
 	a.Hard++
 	a.LastBreach = refusal.Dimension
@@ -162,8 +163,8 @@ func (a *Account) Apply(amounts []Amount) Outcome {
 	return outcome
 }
 
-// Hold adds amounts, which ascend by dimension, to the reserved ones. It is a soft breach if usage and reservations exceed a
-// soft limit, which is not counted as one: the usage is, once it is settled.
+// Hold adds amounts, which ascend by dimension, to the reserved ones. The result is a soft breach if usage and
+// reservations exceed a soft limit. Only a settled usage counts as a breach.
 func (a *Account) Hold(amounts []Amount) Outcome {
 	outcome := Outcome{Kind: Ok}
 	for _, m := range amounts {
@@ -183,8 +184,8 @@ func (a *Account) Free(reserved map[string]int64) {
 	}
 }
 
-// Over reports whether the usage, or a refused report with it, was too high for a hard limit, or the applied amounts have brought
-// it there. Reservations don't count here: they may return.
+// Over reports whether the usage, or a refused report with it, was too high for a hard limit, or has become so by the
+// applied amounts. Reservations don't count here, as a lease may return them.
 func (a *Account) Over() bool {
 	if a.over {
 		return true
@@ -197,8 +198,8 @@ func (a *Account) Over() bool {
 	return false
 }
 
-// Left returns the rest in a dimension below its hard limit, or its soft limit if it has no hard one, and false if it has
-// neither.
+// Left returns the rest in a dimension below the hard limit, or the soft limit without a hard one, and false without
+// either.
 func (a *Account) Left(dimension string) (int64, bool) {
 	limit := a.Policy.Hard[dimension]
 	if limit <= 0 {

@@ -1,5 +1,5 @@
-// Package budget decides whether reports of usage fit into a budget, and has the stored form of its policy and of the
-// outcomes. It uses no database.
+// Package budget decides whether reports of usage fit into a budget, and has the stored form of the policy and of the
+// outcomes. The package uses no database.
 package budget
 
 import (
@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// Policy has the limits of a budget and the interval of its resets. Limits are by dimension; 0 is no limit.
+// Policy has the limits of a budget and the interval of resets. Limits are by dimension; 0 is no limit.
 type Policy struct {
 	Hard, Soft      map[string]int64
 	ResetIntervalMs int64 // 0: never
-	RetentionMs     int64 // 0: it is kept; else it has no resets
+	RetentionMs     int64 // 0: kept; else there are no resets
 	OnHard, OnSoft  string
 	Key, Namespace  string
 	CancelOnBreach  bool // a breach cancels the executions admitted under the budget
 }
 
-// These are keys of this library, and only in policies that need them.
+// Keys of the library, only in policies that need one.
 const (
 	cancelKey = "ffx_cancel_on_breach"
 	nameKey   = "ffx_key"
@@ -55,12 +55,11 @@ func (p *Policy) Encode() ([]byte, error) {
 	return json.Marshal(keys)
 }
 
-// foreign are keys with limits that only a scheduler of FlowFabric reads. A conversion rewrites them, unless it can't read
-// them either.
+// foreign are keys with limits read only by a scheduler of FlowFabric. A conversion rewrites readable ones.
 var foreign = []string{"hard_limit", "hard"}
 
-// Decode reads a stored policy. Keys may be absent. A limit that is not a whole number from 0 on is an error, for a budget
-// must not become unlimited by a mistake; one above the range of int64 is the largest int64.
+// Decode reads a stored policy. Keys may be absent. A limit other than a whole number from 0 on is an error, for a
+// budget must not become unlimited by a mistake; one above the range of int64 is the largest int64.
 func Decode(document string) (p Policy, err error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(document), &keys); err != nil || keys == nil {
@@ -133,7 +132,7 @@ func whole(raw json.RawMessage) (int64, error) {
 	return n, nil
 }
 
-// Ephemeral reports whether a budget is deleted once it is unused.
+// Ephemeral reports whether a budget is deleted once unused.
 func (p *Policy) Ephemeral() bool { return p.RetentionMs > 0 && p.ResetIntervalMs <= 0 }
 
 // PeriodMs is the interval of the resets, or else the retention; 0 for neither.
@@ -144,7 +143,7 @@ func (p *Policy) PeriodMs() int64 {
 	return p.ResetIntervalMs
 }
 
-// NextLook returns when a budget that was reset at an instant is reset again, or may be deleted, in milliseconds; 0 for never.
+// NextLook returns the time of the next reset or possible deletion after a reset, in milliseconds; 0 for never.
 func (p *Policy) NextLook(nowMs int64) int64 {
 	if p.PeriodMs() <= 0 {
 		return 0
@@ -152,8 +151,8 @@ func (p *Policy) NextLook(nowMs int64) int64 {
 	return Add(nowMs, p.PeriodMs())
 }
 
-// NextScheduled is [Policy.NextLook] for a reset that was due at an instant before. The schedule keeps its phase, and
-// missed periods are one.
+// NextScheduled is [Policy.NextLook] for a reset due at an earlier instant. The schedule keeps its phase, and missed
+// periods are one.
 func (p *Policy) NextScheduled(dueMs, nowMs int64) int64 {
 	if p.ResetIntervalMs <= 0 {
 		return 0
@@ -164,7 +163,7 @@ func (p *Policy) NextScheduled(dueMs, nowMs int64) int64 {
 	return Add(dueMs, ((nowMs-dueMs)/p.ResetIntervalMs)*p.ResetIntervalMs+p.ResetIntervalMs)
 }
 
-// Add returns a + b, or the largest int64 if that is larger. Neither may be negative.
+// Add returns a + b, at most the largest int64. Neither may be negative.
 func Add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

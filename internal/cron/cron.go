@@ -1,10 +1,10 @@
-// Package cron computes the times of schedules: from cron expressions in a time zone, and from intervals. It keeps no
-// state, reads no clock and starts nothing.
+// Package cron computes the times of schedules: from cron expressions in a time zone, and from intervals. The package
+// keeps no state, reads no clock and starts nothing.
 //
-// An expression is read as wall-clock times, and these are converted to instants. Its hours decide how it
-// runs when the clocks change. An expression of all 24 hours runs as time passes: every 15 minutes means every 15 minutes. Any
-// other expression names wall-clock times, and each of them runs once: one that occurs twice at its first occurrence, and
-// one that doesn't occur at the moment when the clocks are put forward.
+// An expression is read as wall-clock times, converted to instants. The hours decide about changes of the clocks. An
+// expression of all 24 hours runs as time passes: every 15 minutes means every 15 minutes. Any other expression names
+// wall-clock times, and each runs once: a time that occurs twice at the first occurrence, and a time that doesn't occur
+// at the moment when the clocks are put forward.
 package cron
 
 import (
@@ -28,7 +28,7 @@ const allHours = 1<<24 - 1
 
 // Schedule is an expression in a time zone, or an interval. The zero value has no times.
 type Schedule struct {
-	spec      *cron.SpecSchedule // in wall-clock time, as if that were UTC
+	spec      *cron.SpecSchedule // in wall-clock time, as if in UTC
 	location  *time.Location
 	everyHour bool
 
@@ -36,7 +36,7 @@ type Schedule struct {
 	anchor time.Time
 }
 
-// Every returns a schedule of an interval of whole milliseconds: the times that are a multiple of it from anchor,
+// Every returns a schedule of an interval of whole milliseconds: the times at multiples of the interval from anchor,
 // before and after.
 func Every(every time.Duration, anchor time.Time) Schedule {
 	return Schedule{every: every.Truncate(time.Millisecond), anchor: anchor}
@@ -46,8 +46,8 @@ func Every(every time.Duration, anchor time.Time) Schedule {
 // seconds first, or a name such as @daily. If both days are given, either suffices, as in crontab. A day of the month may
 // be L (the last), L-3 or 15W (the weekday nearest to it), a day of the week FRI#3 or FRI#L.
 //
-// It returns an error for an expression that is malformed or has no times, one that names a zone of its own, and an
-// unknown zone. It never panics.
+// Parse returns an error for a malformed expression, one without times or with a zone of its own, and an unknown zone.
+// It never panics.
 func Parse(expression, zone string) (s Schedule, err error) {
 	defer func() {
 		if recovered := recover(); recovered != nil {
@@ -90,8 +90,8 @@ var parser = cron.MustNewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Extended | cron.DowOrDom,
 ).WithMaxSearchYears(searchYears)
 
-// Location returns a time zone by its name in the IANA database; "" is UTC. The zone of the machine is refused, since
-// other machines have another.
+// Location returns a time zone by name in the IANA database; "" is UTC. The zone of the machine is refused, since other
+// machines have another.
 func Location(zone string) (*time.Location, error) {
 	switch zone {
 	case "":
@@ -128,7 +128,7 @@ func (s Schedule) nextMultiple(after time.Time) time.Time {
 	return time.UnixMilli(s.anchor.UnixMilli() + (n+1)*every)
 }
 
-// nextPassing goes from one change of the clocks to the next. Between them all days have 24 hours.
+// nextPassing goes from one change of the clocks to the next. In between all days have 24 hours.
 func (s Schedule) nextPassing(after time.Time) time.Time {
 	at := after.In(s.location)
 	from := wall(at)
@@ -153,7 +153,7 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 	at := after.In(s.location)
 	from := wall(at)
 	if start, _ := bounds(at); !start.IsZero() {
-		// The clocks were put back at start. Until they have caught up they repeat earlier times.
+		// The clocks were put back at start, and repeat earlier times until the clocks have caught up.
 		_, before := start.Add(-time.Nanosecond).In(s.location).Zone()
 		if been := start.UTC().Add(time.Duration(before)*time.Second - time.Nanosecond); from.Before(been) {
 			from = been
@@ -169,7 +169,7 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 		found := instant(next, offset)
 		switch {
 		case !start.IsZero() && found.Before(start):
-			return start.UTC() // the clocks do not show it
+			return start.UTC() // not shown by the clocks
 		case end.IsZero() || found.Before(end):
 			return found
 		}
@@ -177,13 +177,13 @@ func (s Schedule) nextOnce(after time.Time) time.Time {
 	}
 }
 
-// farthestChange is how far from a time a change of the clocks is searched. Zones that change them do so each year.
+// farthestChange is how far from a time a change of the clocks is searched. Zones with changes have one each year.
 const farthestChange = 2 * 366 * 24 * time.Hour
 
-// bounds returns when the clocks were changed last and when they will be changed next, or zero times.
+// bounds returns the last and the next change of the clocks, or zero times.
 //
-// [time.Time.ZoneBounds] alone does not do. From the year in which the listed changes of a zone end, it returns the limits of
-// years too, and for a leap year 31 December, so on that day an end that has passed.
+// [time.Time.ZoneBounds] alone does not do. From the year in which the listed changes of a zone end, ZoneBounds returns the limits of
+// years too, and for a leap year 31 December, so a past end on 31 December.
 func bounds(at time.Time) (start, end time.Time) {
 	_, offset := at.Zone()
 	for t := at; t.Sub(at) < farthestChange; t = end.In(at.Location()) {
@@ -209,7 +209,7 @@ func bounds(at time.Time) (start, end time.Time) {
 	return start, end
 }
 
-// wall returns the date and time the clocks show at an instant, as if they showed UTC.
+// wall returns the date and time the clocks show at an instant, as if in UTC.
 func wall(at time.Time) time.Time {
 	_, offset := at.Zone()
 	return at.UTC().Add(time.Duration(offset) * time.Second)

@@ -15,7 +15,7 @@ func ExecutionOf(p policy.Execution) Execution {
 		e.Retry = new(RetryOf(*p.Retry))
 	}
 	if p.AttemptTimeout > 0 || p.Deadline > 0 {
-		// The smaller of the two counts applies, so this one must not be below the policy's.
+		// The smaller of the two counts applies, so the one here must not be below the policy's.
 		e.Timeout = &Timeout{MaxReclaimCount: new(max(*e.MaxReclaimCount, DefaultMaxReclaimCount))}
 		if p.AttemptTimeout > 0 {
 			e.Timeout.AttemptTimeoutMs = new(milliseconds(p.AttemptTimeout))

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeError reports a document that is not a valid policy.
+// DecodeError reports an invalid policy document.
 type DecodeError struct {
 	Path    string // the offending key, such as "retry_policy.max_retries"; empty for the whole
 	Problem string
@@ -21,7 +21,7 @@ func (e *DecodeError) Error() string {
 }
 
 // object reads the members of a JSON object by their exact keys; encoding/json would ignore case and accept null for
-// anything. It keeps the first problem, and skips later reads. It ignores members that are never read.
+// anything. The first problem is kept, and later reads are skipped. Members never read are ignored.
 type object struct {
 	members map[string]json.RawMessage
 	err     error
@@ -53,7 +53,7 @@ func (o *object) required(key string) json.RawMessage {
 	return raw
 }
 
-// optional returns the member, or nil when it is missing or null.
+// optional returns the member, or nil if missing or null.
 func (o *object) optional(key string) json.RawMessage {
 	raw, ok := o.members[key]
 	if !ok || string(raw) == "null" {
@@ -62,7 +62,7 @@ func (o *object) optional(key string) json.RawMessage {
 	return raw
 }
 
-// defaulted returns the member, or nil if it is missing. Null is a value here, and an error.
+// defaulted returns the member, or nil if missing. Null is a value here, and an error.
 func (o *object) defaulted(key string) json.RawMessage {
 	raw, ok := o.members[key]
 	if !ok {
@@ -71,7 +71,7 @@ func (o *object) defaulted(key string) json.RawMessage {
 	return raw
 }
 
-// nested decodes raw, unless it is empty, and reports its problems under key.
+// nested decodes raw, unless empty, and reports problems under key.
 func (o *object) nested(key string, raw json.RawMessage, into json.Unmarshaler) {
 	if o.err != nil || raw == nil {
 		return
@@ -117,7 +117,7 @@ func (o *object) boolean(key string, raw json.RawMessage) (b bool) {
 	return b
 }
 
-// float reads a number that may be written as an integer or not; no other number may.
+// float reads a number, written as an integer or not; other numbers must be integers.
 func (o *object) float(key string, raw json.RawMessage) (f float64) {
 	if o.err == nil && raw != nil && (string(raw) == "null" || json.Unmarshal(raw, &f) != nil) {
 		o.fail(key, "not a number")
@@ -156,13 +156,13 @@ func (o *object) int64(key string, raw json.RawMessage, bits int) int64 {
 	return n
 }
 
-// parseUint parses a JSON number that is written as an unsigned integer.
+// parseUint parses a JSON number written as an unsigned integer.
 func parseUint(raw json.RawMessage) (uint64, bool) {
 	n, err := strconv.ParseUint(string(raw), 10, 64)
 	return n, err == nil
 }
 
-// ifPresent applies read to a member that exists, and returns nil for one that does not.
+// ifPresent applies read to an existing member, and returns nil for a missing one.
 func ifPresent[T any](key string, raw json.RawMessage, read func(string, json.RawMessage) T) *T {
 	if raw == nil {
 		return nil
@@ -170,7 +170,7 @@ func ifPresent[T any](key string, raw json.RawMessage, read func(string, json.Ra
 	return new(read(key, raw))
 }
 
-// orDefault applies read to a member that exists, and returns the default for one that does not.
+// orDefault applies read to an existing member, and returns the default for a missing one.
 func orDefault[T any](key string, raw json.RawMessage, read func(string, json.RawMessage) T, fallback T) T {
 	if raw == nil {
 		return fallback

@@ -1,5 +1,5 @@
-// Package document has the JSON form in which the policies of executions and dependencies are stored and exchanged,
-// and the decisions that follow from them. Package policy has the types that callers use.
+// Package document has the JSON form in which the policies of executions and dependencies are stored and exchanged, and
+// the resulting decisions. Package policy has the types for callers.
 package document
 
 import (
@@ -9,13 +9,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Execution is the stored policy of an execution. Its zero value is the default; a nil pointer takes the default the
+// Execution is the stored policy of an execution. The zero value is the default; a nil pointer takes the default the
 // field's comment names, or means "none".
 //
 // Callers of this library cannot set Priority, Suspension, Fallback, BudgetIDs, Stream, MaxSignalsPerExecution and two
-// fields of [Routing], and only the number of signals has an effect. Stored documents have them, so they are read.
+// fields of [Routing], and only the number of signals has an effect. Stored documents have all, so the decoder reads
+// all.
 //
-// Decoding ignores unknown keys; code that rewrites a stored document must keep them.
+// Decoding ignores unknown keys; code that rewrites a stored document must keep the unknown keys.
 type Execution struct {
 	Priority               int32         `json:"priority"`
 	DelayUntilMs           *int64        `json:"delay_until,omitempty"` // Unix milliseconds
@@ -31,11 +32,11 @@ type Execution struct {
 	Stream                 *Stream       `json:"stream_policy,omitempty"`
 	MaxSignalsPerExecution *uint32       `json:"max_signals_per_execution"` // 10000
 
-	// RetentionMs is how long the execution is kept after its end. Negative: for ever. FlowFabric does not know it.
+	// RetentionMs is how long the execution is kept after its end. Negative: for ever. FlowFabric does not know the field.
 	RetentionMs *int64 `json:"ffx_retention_ms,omitempty"`
 }
 
-// The defaults of [Execution] and of its parts.
+// The defaults of [Execution] and its parts.
 const (
 	DefaultMaxReclaimCount uint32 = 100
 	DefaultMaxReplayCount  uint32 = policy.DefaultMaxReplays
@@ -51,7 +52,7 @@ type Timeout struct {
 	MaxReclaimCount     *uint32 `json:"max_reclaim_count"`               // 100
 }
 
-// Suspension is the policy for a suspension that is not resolved in time.
+// Suspension is the policy for a suspension not resolved in time.
 type Suspension struct {
 	DefaultTimeoutMs *uint64            `json:"default_timeout_ms,omitempty"`
 	TimeoutBehavior  SuspensionBehavior `json:"timeout_behavior"` // SuspensionFail
@@ -108,8 +109,7 @@ func DecodeExecution(document []byte) (Execution, error) {
 	return e, err
 }
 
-// UnmarshalJSON reads the policy document and fills in its defaults. Null means "absent" only if absent is the
-// default.
+// UnmarshalJSON reads the policy document and fills in the defaults. Null means "absent" only if absent is the default.
 //
 // Errors: [*DecodeError].
 func (e *Execution) UnmarshalJSON(document []byte) error {
@@ -146,7 +146,7 @@ func (e *Execution) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// part decodes an optional member that is a document of its own.
+// part decodes an optional member with a document of its own.
 func part[T any, P interface {
 	*T
 	json.Unmarshaler
@@ -166,8 +166,8 @@ func (e Execution) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document(e.WithDefaults()))
 }
 
-// WithDefaults returns e with every nil pointer that has a default replaced by it, here and
-// in its parts. The result shares nothing with e that WithDefaults changed.
+// WithDefaults returns e with the default for every nil pointer that has one, here and in the parts. Changed parts are
+// not shared with e.
 func (e Execution) WithDefaults() Execution {
 	e.MaxReclaimCount = orNew(e.MaxReclaimCount, DefaultMaxReclaimCount)
 	e.MaxReplayCount = orNew(e.MaxReplayCount, DefaultMaxReplayCount)

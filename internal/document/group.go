@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Group is a stored [policy.Group]. Its zero value needs all. Comparable.
+// Group is a stored [policy.Group]. The zero value needs all. Comparable.
 type Group struct {
 	kind        groupKind
 	k           int64
@@ -27,8 +27,8 @@ const (
 )
 
 // beyondReach makes FlowFabric leave a group with an unknown policy alone. FlowFabric reads the group as a quorum of
-// this size. It is neither reached nor out of reach, because the stored count of running upstreams is too high by the
-// same number. It exceeds the number of upstreams a group may have.
+// this size. The quorum is neither reached nor out of reach, because the stored count of running upstreams is too high
+// by the same number, which exceeds the number of upstreams a group may have.
 const beyondReach = 1_000_000_000
 
 // OnSatisfiedValues lists the stored values in order.
@@ -70,16 +70,16 @@ func (g Group) Policy() policy.Group {
 	return policy.AllOf()
 }
 
-// CancelsRemaining reports whether deciding the group cancels its remaining upstreams. It never does for a group that
-// needs all, or waits for all.
+// CancelsRemaining reports whether deciding the group cancels the remaining upstreams: never for a group that needs
+// all, or waits for all.
 func (g Group) CancelsRemaining() bool {
 	return g.chooses() && g.onSatisfied == policy.CancelRemaining
 }
 
 func (g Group) chooses() bool { return g.kind == anyOf || g.kind == quorum }
 
-// KTarget returns how many of n upstreams must succeed, as FlowFabric understands it. It is the stored target of the
-// group's row, in the range of that column.
+// KTarget returns how many of n upstreams must succeed, as FlowFabric understands it. The result is the stored target
+// of the group's row, in the range of the column.
 func (g Group) KTarget(n int64) int32 {
 	needed := n
 	switch g.kind {
@@ -96,7 +96,7 @@ func (g Group) KTarget(n int64) int32 {
 // Running returns how many upstreams of the group run, given the stored count.
 func (g Group) Running(stored int64) int64 { return max(stored-g.excess(), 0) }
 
-// StoredRunning returns the count to store if that many of its upstreams run.
+// StoredRunning returns the count to store for a number of running upstreams.
 func (g Group) StoredRunning(running int64) int32 { return int32(running + g.excess()) }
 
 func (g Group) excess() int64 {
@@ -129,9 +129,8 @@ func (d Decision) String() string {
 	return "Decision(" + strconv.Itoa(int(d)) + ")"
 }
 
-// Evaluate decides a group of n upstreams of which success, fail and skip have ended that
-// way. A group without upstreams is never decided; nor is a quorum of more than n before
-// one has failed, since more may be added.
+// Evaluate decides a group of n upstreams, where success, fail and skip count the ended ones. A group without upstreams
+// is never decided; nor is a quorum of more than n before one has failed, since more may be added.
 func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 	lost := fail + skip
 	if n == 0 {
@@ -175,15 +174,15 @@ func (g Group) Evaluate(n, success, fail, skip int64) Decision {
 	return Undecided
 }
 
-// Decide is Evaluate for the counters of the group's row. staged is the number of edges that are staged and not
-// applied yet, which the row does not count.
+// Decide is Evaluate for the counters of the group's row. staged is the number of edges staged and not applied yet,
+// which the row does not count.
 func (g Group) Decide(success, fail, skip, running int32, staged int64) Decision {
 	s, f, k := int64(success), int64(fail), int64(skip)
 	return g.Evaluate(s+f+k+g.Running(int64(running))+staged, s, f, k)
 }
 
-// OpenedBy is the least number of further upstreams that would leave a decided group of these counts
-// undecided, at most the range of an int32; 0 if no number would.
+// OpenedBy is the least number of further upstreams to make a decided group of these counts undecided again, at most
+// the range of an int32; 0 if there is no such number.
 func (g Group) OpenedBy(n, success, fail, skip int64) int64 {
 	lost := fail + skip
 	switch {
@@ -207,7 +206,7 @@ const (
 	whenAlways    = "always"
 )
 
-// MarshalJSON renders the document as it is stored: no key more than the kind needs.
+// MarshalJSON renders the stored document: no key more than the kind needs.
 func (g Group) MarshalJSON() ([]byte, error) {
 	type document struct {
 		Kind        string             `json:"kind"`
@@ -229,7 +228,7 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document{Kind: kindAllOf})
 }
 
-// UnmarshalJSON reads a caller's document strictly: every key its kind has is required.
+// UnmarshalJSON reads a caller's document strictly: every key of the kind is required.
 //
 // Errors: [*DecodeError].
 func (g *Group) UnmarshalJSON(document []byte) error {
@@ -263,8 +262,8 @@ func (g *Group) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// when returns the policy in ffx_when, or the quorum if there is none. It rejects an unknown policy, and one with any
-// other target than beyondReach: then the stored count of running upstreams cannot be read.
+// when returns the policy in ffx_when, or the quorum if there is none. when rejects an unknown policy, and one with a
+// target other than beyondReach: then the stored count of running upstreams is unreadable.
 func (o *object) when(quorumRead Group) Group {
 	raw, ok := o.members["ffx_when"]
 	if !ok || quorumRead.kind != quorum {

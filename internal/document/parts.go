@@ -1,6 +1,6 @@
 package document
 
-// UnmarshalJSON reads a timeout policy strictly and fills in its defaults.
+// UnmarshalJSON reads a timeout policy strictly and fills in the defaults.
 //
 // Errors: [*DecodeError].
 func (t *Timeout) UnmarshalJSON(document []byte) error {
@@ -17,7 +17,7 @@ func (t *Timeout) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a suspension policy strictly and fills in its defaults.
+// UnmarshalJSON reads a suspension policy strictly and fills in the defaults.
 //
 // Errors: [*DecodeError].
 func (s *Suspension) UnmarshalJSON(document []byte) error {
@@ -90,7 +90,7 @@ func (r *Routing) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a stream policy strictly and fills in its defaults.
+// UnmarshalJSON reads a stream policy strictly and fills in the defaults.
 //
 // Errors: [*DecodeError].
 func (s *Stream) UnmarshalJSON(document []byte) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Retry says which failures are retried, how often and after which pause. Its zero value stands for a document
-// without members: three retries with the default [Backoff], for every category.
+// Retry says which failures are retried, how often and after which pause. The zero value is a document without members:
+// three retries with the default [Backoff], for every category.
 type Retry struct {
 	MaxRetries          *uint32  `json:"max_retries"` // 3
 	Backoff             Backoff  `json:"backoff"`
@@ -23,7 +23,7 @@ func RetryWhenAbsent() Retry { return RetryOf(policy.Retry{}).WithDefaults() }
 // patientPauses are the first pauses of [BackoffPatient], in milliseconds. The last one repeats.
 var patientPauses = [...]int64{1_000, 5_000, 30_000, 2 * 60_000, 10 * 60_000, 60 * 60_000}
 
-// WithDefaults returns r with its open fields filled in.
+// WithDefaults returns r with open fields filled in.
 func (r Retry) WithDefaults() Retry {
 	r.MaxRetries = orNew(r.MaxRetries, DefaultMaxRetries)
 	r.Backoff = r.Backoff.withDefaults()
@@ -39,8 +39,8 @@ func (r Retry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document(r.WithDefaults()))
 }
 
-// Backoff is the pause before a retry. Its zero value is the default: exponential from one
-// second, doubling, at most one minute, without jitter.
+// Backoff is the pause before a retry. The zero value is the default: exponential from one second, doubling, at most
+// one minute, without jitter.
 type Backoff struct {
 	Type           BackoffType
 	DelayMs        uint64 // fixed
@@ -57,7 +57,7 @@ type BackoffType string
 const (
 	BackoffFixed       BackoffType = "fixed"
 	BackoffExponential BackoffType = "exponential"
-	BackoffPatient     BackoffType = "patient" // of this library alone, for policies without a backoff; no members
+	BackoffPatient     BackoffType = "patient" // of the library alone, for policies without a backoff; no members
 )
 
 const (
@@ -83,8 +83,7 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// PauseMs is the pause, without jitter, before the retry that follows retryCount earlier
-// ones. It is cut to the int64 maximum.
+// PauseMs is the pause, without jitter, before the retry after retryCount earlier ones, at most the int64 maximum.
 func (b Backoff) PauseMs(retryCount int) int64 {
 	b = b.withDefaults()
 	switch b.Type {
@@ -105,8 +104,8 @@ func (b Backoff) PauseMs(retryCount int) int64 {
 
 func clampMs(ms uint64) int64 { return int64(min(ms, math.MaxInt64)) }
 
-// PauseMs is [Backoff.PauseMs] with the policy's jitter, if it has any, drawn from random,
-// a uniform number in [0, 1): the pause is then between half of it and all of it.
+// PauseMs is [Backoff.PauseMs] with the policy's jitter, if any, drawn from random, a uniform number in [0, 1): the
+// pause is then between half and all.
 func (r Retry) PauseMs(retryCount int, random float64) int64 {
 	delay := r.Backoff.PauseMs(retryCount)
 	if !r.Backoff.Jitter {
@@ -116,7 +115,7 @@ func (r Retry) PauseMs(retryCount int, random float64) int64 {
 	return min(delay, half+int64(random*float64(delay-half+1)))
 }
 
-// Category is the category of a failure: its detail if that is text, else its class.
+// Category is the category of a failure: the detail if a text, else the class.
 func Category(class policy.Class, detail []byte) string {
 	if len(detail) == 0 || !utf8.Valid(detail) || slices.Contains(detail, 0) {
 		return string(class)
@@ -124,9 +123,9 @@ func Category(class policy.Class, detail []byte) string {
 	return string(detail)
 }
 
-// Retries reports whether a failure of this class and category is retried after retryCount
-// retries. Transient failures, crashes and timeouts are, unless the policy lists categories and
-// theirs is not among them; permanent failures and cancellations never.
+// Retries reports whether a failure of this class and category is retried after retryCount retries. Transient failures,
+// crashes and timeouts are, unless the policy lists categories without the failure's; permanent failures and
+// cancellations never.
 func (r Retry) Retries(class policy.Class, category string, retryCount int) bool {
 	switch class {
 	case policy.Transient, policy.InfraCrash, policy.TimedOut:
@@ -139,7 +138,7 @@ func (r Retry) Retries(class policy.Class, category string, retryCount int) bool
 	return int64(retryCount) < int64(*r.WithDefaults().MaxRetries)
 }
 
-// UnmarshalJSON reads a retry policy strictly and fills in its defaults.
+// UnmarshalJSON reads a retry policy strictly and fills in the defaults.
 //
 // Errors: [*DecodeError].
 func (r *Retry) UnmarshalJSON(document []byte) error {
@@ -156,7 +155,7 @@ func (r *Retry) UnmarshalJSON(document []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a backoff strictly: of its members only jitter may be missing.
+// UnmarshalJSON reads a backoff strictly: only jitter may be missing.
 //
 // Errors: [*DecodeError].
 func (b *Backoff) UnmarshalJSON(document []byte) error {
@@ -204,9 +203,9 @@ func (b Backoff) MarshalJSON() ([]byte, error) {
 	}{b.Type, b.InitialDelayMs, b.MaxDelayMs, b.Multiplier, b.Jitter})
 }
 
-// RetryFromJSON leniently reads the retry policy in the text a caller of the typed failure operation passes, or that
-// another program stored. Empty text allows no retries; so does a policy without a number of retries.
-// [BackoffFromJSON] reads its backoff.
+// RetryFromJSON leniently reads the retry policy in the text from a caller of the typed failure operation, or stored by
+// another program. Empty text allows no retries; so does a policy without a number of retries.
+// [BackoffFromJSON] reads the backoff.
 //
 // Errors: [*DecodeError] when text is not a JSON object.
 func RetryFromJSON(text []byte) (Retry, error) {
@@ -235,8 +234,8 @@ func RetryFromJSON(text []byte) (Retry, error) {
 	return r, nil
 }
 
-// BackoffFromJSON reads a backoff leniently: a part that is missing or of the wrong type takes its default (1000,
-// 60000 and 2.0; 1000 for a fixed delay), and a document that is no backoff pauses for one second.
+// BackoffFromJSON reads a backoff leniently: a part missing or of the wrong type takes the default (1000, 60000 and
+// 2.0; 1000 for a fixed delay), and a document other than a backoff pauses for one second.
 func BackoffFromJSON(document []byte) Backoff {
 	o := openObject(document)
 	kind := BackoffType("")

@@ -29,15 +29,15 @@ import (
 //	lock                    flock: one process at a time looks for a server, fetches, starts
 //	postgres/17.5.0/        an unpacked PostgreSQL
 //	clusters/17.5.0-1/      an empty cluster, which servers of the tests are copies of
-//	servers/tests-17.json   where the server of a purpose and major version listens, and its folder
+// 	servers/tests-17.json   where the server of a purpose and major version listens, and the folder
 // 	servers/tests-17-…/     data/ and log of a server, owned by the account it runs as
 //
-// The folder of a [Tests] server is in memory instead, where there is room (memory.go).
+// The folder of a [Tests] server is in RAM instead, if there is space (memory.go).
 //
 // A server's record is written before the server starts. So the folders no record names belong to servers that have
-// ended, or whose start was killed, and the next start removes them; a postmaster that loses its folder exits.
+// ended, or whose start was killed, and the next start removes such folders; a postmaster without its folder exits.
 
-// record says how to reach a server. It is readable by its user only.
+// record says how to reach a server. Only the user can read it.
 type record struct {
 	Folder   string `json:"folder"`
 	Port     int    `json:"port"`
@@ -77,7 +77,7 @@ type embedded struct {
 	Options
 	account account
 	cache   string
-	memory  string // a folder in memory for servers that need not last; empty: there is none
+	memory  string // a folder in RAM for servers that need not last; empty: there is none
 	version string
 	name    string // purpose and major version
 }
@@ -145,8 +145,7 @@ func (e *embedded) join(ctx context.Context, rec record) (*pgx.Conn, error) {
 	return join(ctx, rec.url(), e.Purpose, command)
 }
 
-// start starts a server, on the data of the last one if that was a [Dev] server and its data exists. Nothing runs under the last
-// record.
+// start starts a server, on the existing data of the last one if a [Dev] server. Nothing runs under the last record.
 func (e *embedded) start(ctx context.Context, last record, known bool) (record, *pgx.Conn, error) {
 	resume := known && e.Purpose == Dev
 	lost := resume && last.lost()
@@ -189,7 +188,7 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	if e.Purpose == Tests {
 		parameters["fsync"] = "off"
 		parameters["full_page_writes"] = "off"
-		parameters["max_wal_size"] = "128MB" // it may be memory
+		parameters["max_wal_size"] = "128MB" // possibly RAM
 	}
 	args := []string{"start", "-w", "-D", filepath.Join(rec.Folder, "data"), "-l", filepath.Join(rec.Folder, "log")}
 	for name, value := range parameters {
@@ -203,7 +202,7 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	return rec, ref, err
 }
 
-// createCluster makes a new folder with an empty database cluster in it.
+// createCluster makes a new folder with an empty database cluster.
 func (e *embedded) createCluster(ctx context.Context, bin, password string) (string, error) {
 	parent := e.servers()
 	if e.Purpose == Tests && roomy(e.memory) {
@@ -243,9 +242,9 @@ func (e *embedded) initialise(ctx context.Context, bin, folder, password string)
 	return e.run(ctx, folder, filepath.Join(bin, "initdb"), args...)
 }
 
-// authentication returns the server's password method. SCRAM is slow on purpose: it costs a client with the race detector
-// 6 ms a login, and tests log in thousands of times. Their server listens on the loopback address only, lives for minutes
-// and has a random password, so MD5 is safe enough there. It still refuses a wrong password.
+// authentication returns the server's password method. SCRAM is slow on purpose: a client with the race detector needs
+// 6 ms for a login, and tests log in thousands of times. The tests' server listens on the loopback address only, lives
+// for minutes and has a random password, so MD5 is safe enough there. A wrong password is still refused.
 func (e *embedded) authentication() string {
 	if e.Purpose == Tests {
 		return "md5"
@@ -262,21 +261,21 @@ func (e *embedded) run(ctx context.Context, folder, program string, args ...stri
 	return nil
 }
 
-// output runs a command as run does, and returns its output.
+// output runs a command as run does, and returns the output.
 func (e *embedded) output(cmd *exec.Cmd, folder string) (string, error) {
 	cmd.Dir = folder
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.SysProcAttr = e.account.procAttr()
-	cmd.WaitDelay = time.Second // pg_ctl's child keeps the output open when it fails halfway
+	cmd.WaitDelay = time.Second // after a failure halfway, pg_ctl's child keeps the output open
 	output, err := cmd.CombinedOutput()
 	return string(output), err
 }
 
-// fetch returns the folder of the version's programs, downloading them the first time.
+// fetch returns the folder of the version's programs, downloading the first time.
 //
-// The library's one call unpacks them, creates a cluster and starts it, the latter two as the calling user, possibly
-// root. So it gets a data directory that can't exist, and stops there. It makes its runtime folder when the unpacking is
-// complete.
+// The library's one call unpacks the programs, creates a cluster and starts the cluster, the latter two as the calling
+// user, possibly root. So the call gets an impossible data directory, and stops there. The library makes its runtime
+// folder when the unpacking is complete.
 func (e *embedded) fetch(ctx context.Context) (string, error) {
 	home := filepath.Join(e.cache, "postgres", e.version)
 	bin := filepath.Join(home, "bin")
@@ -331,7 +330,7 @@ func makeReadable(root string) error {
 }
 
 // removeAbandoned removes the folders of this purpose's servers that ended or never started, save a [Dev] server's
-// data: that one is removed neither while the record names it nor while the record is missing.
+// data: such data is removed neither while the record names it nor while the record is missing.
 func (e *embedded) removeAbandoned(named string, resume, known bool) error {
 	if e.Purpose == Dev && !known {
 		return nil
@@ -351,7 +350,7 @@ func (e *embedded) removeAbandoned(named string, resume, known bool) error {
 	return nil
 }
 
-// folders returns the folders of the name's servers, wherever they are.
+// folders returns the folders of the name's servers in all locations.
 func (e *embedded) folders() ([]string, error) {
 	folders, err := filepath.Glob(filepath.Join(e.servers(), e.name+"-*"))
 	if err != nil || e.memory == "" {
@@ -388,7 +387,7 @@ func (e *embedded) writeRecord(rec record) error {
 	return os.Rename(fresh, e.recordPath())
 }
 
-// freePort returns the preferred port when it is free, else one that is.
+// freePort returns the preferred port if free, else a free one.
 func freePort(ctx context.Context, preferred int) (int, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", preferred))

@@ -20,7 +20,7 @@ import (
 // repository has the archives of PostgreSQL's programs.
 const repository = "https://repo1.maven.org/maven2"
 
-// platform returns the name of this machine's kind in the repository.
+// platform returns the repository's name for the kind of machine.
 func platform(goos, goarch string, alpine bool) string {
 	name := goos + "-" + goarch
 	if goarch == "arm64" {
@@ -32,13 +32,13 @@ func platform(goos, goarch string, alpine bool) string {
 	return name
 }
 
-// thisPlatform is the platform of this machine. The library that unpacks the archive looks for Alpine in the same way.
+// thisPlatform is the machine's platform. The library for unpacking the archive looks for Alpine in the same way.
 func thisPlatform() string {
 	_, err := os.Stat("/etc/alpine-release")
 	return platform(runtime.GOOS, runtime.GOARCH, runtime.GOOS == "linux" && err == nil)
 }
 
-// archive is one version of PostgreSQL's programs for one platform, with the SHA-256 sum it must have.
+// archive is one version of PostgreSQL's programs for one platform, with its required SHA-256 sum.
 type archive struct {
 	version, platform, sum string
 }
@@ -54,8 +54,8 @@ func newArchive(version, platform string) (archive, error) {
 // name returns the name of the archive, without an extension.
 func (a archive) name() string { return "embedded-postgres-binaries-" + a.platform }
 
-// download fetches the archive and puts the compressed programs into a folder, under the name by which the library that
-// unpacks them finds them there. It refuses an archive with another sum.
+// download fetches the archive and puts the compressed programs into a folder, under the name expected by the library
+// for unpacking. An archive with another sum is refused.
 func (a archive) download(ctx context.Context, client *http.Client, folder string) error {
 	url := fmt.Sprintf("%s/io/zonky/test/postgres/%[2]s/%[3]s/%[2]s-%[3]s.jar", repository, a.name(), a.version)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

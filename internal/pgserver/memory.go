@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// sharedMemory is where Linux has a file system in memory that everyone may write to.
+// sharedMemory is where Linux has a file system in RAM for everyone.
 const sharedMemory = "/dev/shm"
 
-// room is how much of it must be free: several times the size of a server of the tests.
+// room is how much space must be free there: several times the size of a server of the tests.
 const room = 2 << 30
 
-// memoryFolder makes the user's folder in memory and returns it, or "" if it cannot.
+// memoryFolder makes and returns the user's folder in RAM, or returns "" if impossible.
 //
-// The tests create and drop hundreds of databases of hundreds of files. On a disk that is most of the server's work,
-// although it never waits for the disk: ext4 without a journal looks at every inode freed in the last half minute
-// before it takes another one.
+// The tests create and drop hundreds of databases of hundreds of files. On a disk this is most of the server's work,
+// although the server never waits for the disk: ext4 without a journal looks at every inode freed in the last half
+// minute before taking another one.
 func (a account) memoryFolder() string {
 	folder := filepath.Join(sharedMemory, fmt.Sprintf("flowfabric-go-%d", os.Geteuid()))
 	mode := os.FileMode(0o700)
@@ -43,7 +43,7 @@ func (a account) memoryFolder() string {
 	return folder
 }
 
-// roomy reports whether there is room in a folder in memory.
+// roomy reports whether there is enough space in a folder in RAM.
 func roomy(folder string) bool {
 	var stat syscall.Statfs_t
 	if folder == "" || syscall.Statfs(folder, &stat) != nil {

@@ -6,15 +6,15 @@
 //   - a container, for callers that bring a way to run one (tests do, see internal/pgtest; the command line does not);
 //   - an embedded server, fetched once into the user's cache folder.
 //
-// FF_POSTGRES=url|docker|embedded picks one and makes its failure final. FF_POSTGRES_VERSION (14 to 18) is the
+// FF_POSTGRES=url|docker|embedded picks a source and makes a failure final. FF_POSTGRES_VERSION (14 to 18) is the
 // embedded server's major version, FF_POSTGRES_IMAGE the container's image.
 //
 // # Stopping a server
 //
-// A server this package started is shared by every process that starts one for the same purpose, and each holds a
-// reference: a session with the advisory lock [usersLock], shared. The server ends when no session holds the lock any
-// more; a session of its own keeps checking (share.go). The kernel closes a killed process's sockets, so a process
-// cannot leak its reference, and there is no pid file to go stale.
+// All processes that start a server for one purpose share the same server, and each holds a reference: a session with
+// the advisory lock [usersLock], shared. The server ends when no session holds the lock any more; a session of its own
+// keeps checking (share.go). The kernel closes a killed process's sockets, so a process cannot leak its reference, and
+// there is no pid file to go stale.
 package pgserver
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Purpose separates servers: those of different purposes are different servers.
+// Purpose separates servers: each purpose has another server.
 type Purpose string
 
 const (
-	// Tests is a server that survives no crash and is fast for it. It outlives its last user by [testLinger], so the test
-	// binaries of one run find it, and its data is removed with it.
+	// Tests is a fast server that survives no crash. The server outlives its last user by [testLinger], so the test
+	// binaries of one run find it, and the data is removed with the server.
 	Tests Purpose = "tests"
-	// Demo is a durable server whose data is removed when its last user stops it.
+	// Demo is a durable server whose data is removed after the stop by the last user.
 	Demo Purpose = "demo"
 	// Dev is a durable server whose data, port and password stay for the next start.
 	Dev Purpose = "dev"
@@ -49,14 +49,15 @@ type Options struct {
 	// Container finds or runs a server in a container from the named image and returns its superuser's URL.
 	// Nil: containers are no source.
 	Container func(ctx context.Context, image string) (serverURL string, err error)
-	// Major asks for an embedded server of this major version (14 to 18), ignoring the environment. 0: it decides.
+	// Major asks for an embedded server of this major version (14 to 18), ignoring the environment. 0: the environment
+	// decides.
 	Major int
-	// Log receives one line before each step that may take seconds. Nil: nowhere.
+	// Log receives one line before each slow step. Nil: nowhere.
 	Log io.Writer
 }
 
-// Server is a Postgres server with, unless DATABASE_URL named it, this process's reference to it. The reference lasts
-// until Stop, or until the Server is collected as garbage.
+// Server is a Postgres server with, unless named by DATABASE_URL, this process's reference. The reference lasts until
+// Stop, or until the Server is collected as garbage.
 type Server struct {
 	url, source string
 	purpose     Purpose
@@ -64,11 +65,11 @@ type Server struct {
 	keep        bool
 }
 
-// URL is the connection URL of a database on the server, for a role that may create databases unless DATABASE_URL
-// named another. It holds the password.
+// URL is the connection URL of a database on the server, for a role with the right to create databases unless
+// DATABASE_URL named another. The URL holds the password.
 func (s *Server) URL() string { return s.url }
 
-// Source is one sentence that says which source was taken and why the earlier ones were not. It holds no password.
+// Source is one sentence about the chosen source and the reasons against earlier ones, without a password.
 func (s *Server) Source() string { return s.source }
 
 // Keep makes Stop leave the server running; a later Start for the same purpose finds it.
@@ -113,9 +114,8 @@ func readSettings(getenv func(string) string) (settings, error) {
 
 // Start finds or starts the server for opts.Purpose and returns when it accepts connections.
 //
-// A DATABASE_URL that does not answer is an error; a missing Docker engine or image is one only under
-// FF_POSTGRES=docker. Processes that start at once for one purpose get the same server. Errors name the step
-// that failed and hold no password.
+// A DATABASE_URL without an answer is an error; a missing Docker engine or image is one only under FF_POSTGRES=docker.
+// Processes that start at once for one purpose get the same server. Errors name the failed step and hold no password.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	set, err := readSettings(os.Getenv)
 	if err != nil {
@@ -166,7 +166,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// checkMajor refuses a major version of which there is no embedded server.
+// checkMajor refuses a major version without an embedded server.
 func checkMajor(major int) error {
 	if major < 14 || major > 18 {
 		return fmt.Errorf("no embedded PostgreSQL %d: there is one of each major version from 14 to 18", major)
@@ -195,7 +195,7 @@ func fromURL(ctx context.Context, raw string) (*Server, error) {
 	}, nil
 }
 
-// fromContainer runs the container until a reference to its server is held: one that was found may be on its way out.
+// fromContainer runs the container until a reference to the server is held: a running one may be about to end.
 func fromContainer(ctx context.Context, set settings, opts Options) (*Server, error) {
 	const attempts = 3
 	fmt.Fprintf(opts.Log, "Looking for PostgreSQL in a container of %s.\n", set.image)

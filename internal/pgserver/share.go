@@ -31,11 +31,11 @@ const (
 	shutDownAndRemove = `pid=$(head -n 1 postmaster.pid); rm -rf ../log "$PWD"; kill -QUIT $pid`
 )
 
-// stopStatement has the server's shell run a command. It copies no row, for the shell does not read.
+// stopStatement has the server's shell run a command. No row is copied, for the shell does not read.
 const stopStatement = `COPY (SELECT WHERE false) TO PROGRAM '%s'`
 
-// watchStatement stops the server once no session has held usersLock for a number of seconds. It commits before each
-// nap, so its snapshot does not hold back vacuum.
+// watchStatement stops the server once no session has held usersLock for a number of seconds. Each nap follows a
+// commit, so no snapshot holds back vacuum.
 const watchStatement = `
 DO $watch$
 DECLARE
@@ -59,8 +59,8 @@ BEGIN
 END
 $watch$`
 
-// join takes a reference to the server and makes sure it is watched; stopCommand ends it. It retries for a while if the
-// server is starting, stopping or full.
+// join takes a reference to the server and makes sure the server is watched; stopCommand ends the server. join retries
+// for a while if the server is starting, stopping or full.
 func join(ctx context.Context, serverURL string, purpose Purpose, stopCommand string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -82,7 +82,7 @@ func tryJoin(ctx context.Context, serverURL string, purpose Purpose, stopCommand
 	if err != nil {
 		return nil, err
 	}
-	// On a server that is being stopped this waits, until the shutdown ends the session.
+	// On a stopping server this waits until the shutdown ends the session.
 	if _, err = ref.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", usersLock); err == nil {
 		err = watch(ctx, ref, serverURL, purpose, stopCommand)
 	}
@@ -103,7 +103,7 @@ func connect(ctx context.Context, serverURL string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// passing reports whether a server's answer, that it takes no session now, is temporary: it may soon, or may soon be
+// passing reports whether a server's refusal of a session is temporary: the server may accept one soon, or may soon be
 // gone.
 func passing(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
@@ -118,10 +118,10 @@ func passing(err error) bool {
 	return false
 }
 
-// watch starts the session that ends the server when its users have gone. If there is one already, it does nothing.
+// watch starts the session that ends the server when its users have gone, unless there is one already.
 //
-// The session needs no client, so this one disconnects as soon as the statement is sent: the server does not check
-// its client while it naps, unless configured to.
+// The session needs no client, which disconnects as soon as the statement is sent: the server does not check for the
+// client during the nap, unless configured so.
 func watch(ctx context.Context, ref *pgx.Conn, serverURL string, purpose Purpose, stopCommand string) error {
 	linger := killedLinger
 	if purpose == Tests {
@@ -148,7 +148,7 @@ func watch(ctx context.Context, ref *pgx.Conn, serverURL string, purpose Purpose
 	return awaitWatch(ctx, ref, session.PID)
 }
 
-// awaitWatch returns once a session watches, or another session watches: [Server.Stop] finds it then.
+// awaitWatch returns once a session watches, or another session watches: [Server.Stop] finds the watch then.
 func awaitWatch(ctx context.Context, ref *pgx.Conn, session uint32) error {
 	for {
 		var settled bool
@@ -165,9 +165,9 @@ func awaitWatch(ctx context.Context, ref *pgx.Conn, session uint32) error {
 	}
 }
 
-// Stop releases this process's reference. The last one to do so stops a [Demo] or [Dev] server and returns when it
-// accepts no connection any more; a [Tests] server ends by itself a little later. A server that DATABASE_URL named
-// keeps running. Stop may be called once.
+// Stop releases this process's reference. The last one stops a [Demo] or [Dev] server and returns when the server
+// accepts no connection any more; a [Tests] server ends by itself a little later. A server named by DATABASE_URL keeps
+// running. Stop may be called once.
 func (s *Server) Stop() error {
 	if s.ref == nil {
 		return nil
@@ -188,7 +188,7 @@ func (s *Server) Stop() error {
 	}
 
 	var last bool
-	// A session does not stand in its own way: this succeeds when no other one has the lock.
+	// A session does not block itself: this succeeds when no other one has the lock.
 	if err := s.ref.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", usersLock).Scan(&last); err != nil {
 		return fmt.Errorf("stop the server: %w", err)
 	}
@@ -199,7 +199,7 @@ func (s *Server) Stop() error {
 	if s.purpose == Demo {
 		command = shutDownAndRemove
 	}
-	// The shutdown this asks for ends the session, so there is no answer.
+	// The requested shutdown ends the session, so there is no answer.
 	_, _ = s.ref.Exec(ctx, fmt.Sprintf(stopStatement, command))
 	for {
 		conn, err := connect(ctx, s.url)

@@ -17,8 +17,8 @@ import (
 // templateFormat changes with the arguments of initdb.
 const templateFormat = 1
 
-// template returns the folder of an empty cluster for [Tests] servers, which are copies of it: initdb takes two seconds, a
-// copy a tenth. It makes it the first time. The account of the servers cannot write to it. The caller holds the lock of
+// template returns the folder of an empty cluster to copy for [Tests] servers: initdb takes two seconds, a copy a
+// tenth. The first call makes the cluster. The account of the servers cannot write there. The caller holds the lock of
 // the cache folder.
 func (e *embedded) template(ctx context.Context, bin string) (string, error) {
 	name := filepath.Join(e.cache, "clusters", fmt.Sprintf("%s-%d", e.version, templateFormat))
@@ -28,7 +28,7 @@ func (e *embedded) template(ctx context.Context, bin string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return "", err
 	}
-	// The account makes it in a folder of its own.
+	// The account makes the cluster in a folder of its own.
 	made, err := os.MkdirTemp(e.servers(), e.name+"-")
 	if err != nil {
 		return "", err

@@ -9,7 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// Databases are the databases of a test kit: copies of one template, on the server of the library's tests or one like it.
+// Databases are the databases of a test kit: copies of one template, on the server of the library's tests or a similar
+// one.
 type Databases struct{ r *run }
 
 // OpenDatabases finds or starts the server, and makes the template unless another test binary did: a database with the
@@ -44,18 +45,18 @@ func execute(ctx context.Context, databaseURL, sql string) error {
 	return err
 }
 
-// Source is one sentence that says which server it is, and why.
+// Source is one sentence about the choice of the server.
 func (d *Databases) Source() string { return d.r.server.Source() }
 
 // Template returns the name of the template.
 func (d *Databases) Template() string { return d.r.template() }
 
-// Create copies a template, and returns the name of the copy. It is dropped by the next run if this process doesn't.
+// Create copies a template, and returns the name of the copy. The next run drops the copy if this process doesn't.
 func (d *Databases) Create(ctx context.Context, template string) (string, error) {
 	return d.r.create(ctx, template)
 }
 
-// Drop drops a database, with the sessions left in it.
+// Drop drops a database and ends its sessions.
 func (d *Databases) Drop(ctx context.Context, name string) error { return d.r.drop(ctx, name) }
 
 // URL returns the URL of a database.

@@ -1,8 +1,8 @@
 // Package pgtest gives tests a Postgres: one server for all test binaries of a run (see internal/pgserver), and
-// databases with this library's schema on it.
+// databases with the library's schema.
 //
-// Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test that concerns a whole database
-// takes one of its own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test without a server fails. With
+// Most tests share one database and keep apart by fresh ids: [Pool], [URL]. A test of a whole database takes one of its
+// own: [Clone], [CloneURL], or [EmptyDatabase] without the schema. A test without a server fails. With
 // FF_TEST_REFERENCE the databases are converted from one FlowFabric made instead of migrated.
 package pgtest
 
@@ -21,7 +21,7 @@ const (
 	clonePoolSize  = 10
 )
 
-// current is this test binary's part of the run; it ends with the process.
+// current is this test binary's part of the run, until the end of the process.
 var current = sync.OnceValues(func() (*run, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // an image may have to be pulled
 	defer cancel()
@@ -62,7 +62,7 @@ func Clone(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// CloneURL returns the URL of a new migrated database, which is dropped, with the sessions left in it, when t ends.
+// CloneURL returns the URL of a new migrated database. The end of t drops the database and ends its sessions.
 func CloneURL(t testing.TB) string {
 	t.Helper()
 	return currentRun(t).createDatabase(t, currentRun(t).template())

@@ -44,7 +44,7 @@ const maintenance = "postgres"
 // layout says which databases a run makes.
 type layout struct {
 	prefix string                                              // of their names: letters and one "_"
-	hash   int32                                               // of all that the template depends on
+	hash   int32                                               // of everything the template depends on
 	make   func(ctx context.Context, databaseURL string) error // fills the template
 }
 
@@ -57,7 +57,7 @@ func libraryLayout() (layout, error) {
 // run is a test binary's part of a test run.
 type run struct {
 	layout
-	server   *pgserver.Server // kept for its reference: unreachable, it would be collected and its connection closed
+	server   *pgserver.Server // kept for its reference: an unreachable server would be collected and the connection closed
 	announce sync.Once
 	base     *url.URL      // the server's URL
 	admin    *pgxpool.Pool // on the maintenance database
@@ -97,7 +97,7 @@ func begin(ctx context.Context, of layout) (*run, error) {
 	}
 	r := &run{layout: of, server: server, own: randomKey()}
 	if r.base, err = url.Parse(server.URL()); err != nil {
-		return nil, errors.New("DATABASE_URL is not a URL") // its text may hold a password
+		return nil, errors.New("DATABASE_URL is not a URL") // the text may hold a password
 	}
 	if r.admin, err = newPool(ctx, r.databaseURL(maintenance), 4); err != nil {
 		return nil, err
@@ -174,8 +174,8 @@ func (r *run) dropAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// ensureTemplate makes the template. It takes connections only until it is complete: an autovacuum worker or a
-// curious person on it would hold up every clone.
+// ensureTemplate makes the template, which takes connections only until complete: an autovacuum worker or a curious
+// person there would hold up every clone.
 func (r *run) ensureTemplate(ctx context.Context) error {
 	var complete bool
 	err := r.admin.QueryRow(ctx, "SELECT NOT datallowconn FROM pg_database WHERE datname = $1", r.template()).Scan(&complete)
@@ -196,8 +196,8 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 	if err := r.make(ctx, r.databaseURL(r.template())); err != nil {
 		return err
 	}
-	// The first session after the last change of the catalog stores the descriptions of its tables in a file. A copy has that file,
-	// and its first session does without the work.
+	// The first session after the last change of the catalog stores the descriptions of the catalog's tables in a file. A
+	// copy has the file, and saves its first session the work.
 	if err := execute(ctx, r.databaseURL(r.template()), "SELECT"); err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func (r *run) ensureTemplate(ctx context.Context) error {
 	return err
 }
 
-// reference names a file with the SQL of a database FlowFabric made. If the environment has it, the tests run on
-// databases converted from such a one.
+// reference names a file with the SQL of a database FlowFabric made. If set, the tests run on databases converted from
+// such a one.
 const reference = "FF_TEST_REFERENCE"
 
 // silent migrates without a log.
@@ -238,7 +238,7 @@ func makeSchema(ctx context.Context, databaseURL string) error {
 	return err
 }
 
-// ensureShared makes the shared database and opens this binary's pool on it.
+// ensureShared makes the shared database and opens this binary's pool.
 func (r *run) ensureShared(ctx context.Context) error {
 	var exists bool
 	err := r.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", r.shared()).Scan(&exists)
@@ -260,9 +260,9 @@ func (r *run) create(ctx context.Context, template string) (string, error) {
 	return name, r.clone(ctx, name, template)
 }
 
-// copyingOf returns the clause of CREATE DATABASE that makes the server copy files. That is half the work of writing each
-// block to the log, which is the default since PostgreSQL 15, although it takes a checkpoint: 20 ms of processor time for a
-// clone instead of 40 on a server that syncs nothing. PostgreSQL 14 always copies files.
+// copyingOf returns the clause of CREATE DATABASE to make the server copy files. Copying is half the work of writing
+// each block to the log, which is the default since PostgreSQL 15, although it takes a checkpoint: 20 ms of processor
+// time for a clone instead of 40 on a server without fsync. PostgreSQL 14 always copies files.
 func copyingOf(ctx context.Context, conn *pgx.Conn) (string, error) {
 	var clause string
 	err := conn.QueryRow(ctx,

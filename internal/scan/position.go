@@ -1,5 +1,6 @@
 // Package scan decides where a claimer looks for work in its lane: after the remembered scan positions, or by a full
-// scan from the head. It uses neither the database nor a clock: its caller passes the results of scans and the time.
+// scan from the head. The package uses neither the database nor a clock: the caller passes the results of scans and the
+// time.
 package scan
 
 import (
@@ -11,7 +12,7 @@ import (
 )
 
 // A Position is the place of an execution in the order of a lane at one priority. After it come lower priorities and,
-// at the same priority, executions created later; ids order those of the same millisecond.
+// at the same priority, executions created later; ids order executions of the same millisecond.
 type Position struct {
 	Priority    int32
 	CreatedAtMs int64
@@ -23,7 +24,7 @@ func (p Position) before(other Position) bool {
 	return cmp.Or(cmp.Compare(p.CreatedAtMs, other.CreatedAtMs), bytes.Compare(p.Execution[:], other.Execution[:])) < 0
 }
 
-// A remembered position is the place after which the next scan of its priority starts.
+// A remembered position is the place after which the next scan of the priority starts.
 type remembered struct {
 	Position
 	by int // the last scan that found work of the priority, by number

@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Job is a piece of work that does nothing.
+// Job is an empty piece of work.
 type Job struct {
 	Num      int  // passed to the handler
 	Priority int  // 0 to 3, higher first
-	Reserved bool // requires a worker that does not exist
+	Reserved bool // requires a missing worker
 	Tag      string
-	Variant  int // its kind, 0 to 2; only the first has a handler
-	Lane     int // one of [Work.Lanes], or 0 for the default one; this library's worker and River only
-	Size     int // size of its payload in bytes, up to 32 KiB; 0 for the smallest
+	Variant  int // the kind, 0 to 2; only the first has a handler
+	Lane     int // one of [Work.Lanes], or 0 for the default one; the library's worker and River only
+	Size     int // size of the payload in bytes, up to 32 KiB; 0 for the smallest
 }
 
 // Work configures how jobs are processed. Zero fields use the contender's defaults; nil functions are not called.
@@ -28,17 +28,17 @@ type Work struct {
 	Batch       int // most jobs claimed by one statement
 	Lanes       int // lanes of each worker, numbered from 1; 0 for the default one; this library's worker and River only
 
-	Begun   func()        // called when a worker starts looking for jobs, after its startup
+	Begun   func()        // called when a worker starts looking for jobs, after startup
 	Started func(num int) // called when a handler begins; concurrently
 	Done    func()        // called when the end of a job is committed; concurrently
 
-	Committed func(num int) // like Done, with the job's number; this library's worker only
-	Heard     func(num int) // called when a subscription in the workers' process receives the end of a job; this library's worker and River only
+	Committed func(num int) // like Done, with the job's number; the library's worker only
+	Heard     func(num int) // called when a subscription in the workers' process receives the end of a job; the library's worker and River only
 }
 
 // Contender is one way of doing the work, with its own database.
 type Contender interface {
-	// Name returns its name and configuration.
+	// Name returns the contender's name and configuration.
 	Name() string
 	Pool() *pgxpool.Pool
 
@@ -59,16 +59,16 @@ type Claimer interface {
 	Contender
 	// Fill creates n claimable rows in any way.
 	Fill(ctx context.Context, n int) error
-	// Bury ends the n rows at the head of the queue as if they had been processed, and leaves their dead versions in place.
+	// Bury ends the n rows at the head of the queue as if processed, and leaves the dead versions in place.
 	Bury(ctx context.Context, n int) error
-	// Claims returns a function that claims up to n jobs and returns their number.
+	// Claims returns a function that claims up to n jobs and returns the number claimed.
 	Claims(ctx context.Context) (func(ctx context.Context, n int) (int, error), error)
 }
 
 // Renewer is a contender with leases.
 type Renewer interface {
 	Contender
-	// Hold claims n jobs and returns a function that renews all their leases.
+	// Hold claims n jobs and returns a function to renew all leases.
 	Hold(ctx context.Context, n int) (func(ctx context.Context) error, error)
 }
 
@@ -79,11 +79,11 @@ type FlowInserter interface {
 	InsertFlow(ctx context.Context, g Graph) error
 }
 
-// FlowCanceller is a contender that ends all jobs of a graph at once.
+// FlowCanceller is a contender with an operation to end all jobs of a graph at once.
 type FlowCanceller interface {
 	FlowInserter
-	// Cancels inserts a graph, of whose jobs held are claimed. It returns a function that cancels the graph and returns the
-	// number of jobs it ended.
+	// Cancels inserts a graph, and claims held of its jobs. It returns a function that cancels the graph and returns the
+	// number of ended jobs.
 	Cancels(ctx context.Context, g Graph, held int) (func(ctx context.Context) (int, error), error)
 }
 
@@ -99,16 +99,17 @@ func laneName(lane int) string { return "lane-" + strconv.Itoa(lane) }
 const (
 	kind         = "noop"
 	reservedKind = "reserved"
-	reservedFor  = "nobody" // the capability that reserved jobs require
+	reservedFor  = "nobody" // the capability required by reserved jobs
 )
 
 // variantKinds are kinds of jobs without handlers, except the first.
 var variantKinds = [...]string{kind, "noop-2", "noop-3"}
 
-// connections is the size of each contender's pool. A worker of this library with all background work may use 32 at once.
+// connections is the size of each contender's pool. A worker of the library with all background work may use 32 at
+// once.
 const connections = 40
 
-// newPool opens a pool with the given size. Its sessions begin with the given settings.
+// newPool opens a pool with the given size. The sessions begin with the given settings.
 func newPool(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 // DBOS is DBOS Transact at its defaults, on a pool of the usual size.
 type DBOS struct {
 	pool   *pgxpool.Pool
-	opens  sync.Mutex   // its processes must not create the tables at once
+	opens  sync.Mutex   // processes must not create the tables at once
 	client dbos.Context // adds jobs to the queue; nil until the first
 
-	note       string // on the limits of its queue; empty for the plain one
+	note       string // on the limits of the queue; empty for the plain one
 	partitions int    // of its queue
 	limits     []dbos.QueueOption
 }
@@ -46,7 +46,7 @@ func (d *DBOS) Reset(ctx context.Context) error {
 	return err
 }
 
-// open returns a context of DBOS on a pool of its own, which ends with it, and creates the tables if they are missing.
+// open returns a context of DBOS on a pool of its own, which ends with the context, and creates missing tables.
 func (d *DBOS) open(ctx context.Context) (dbos.Context, error) {
 	d.opens.Lock()
 	defer d.opens.Unlock()
@@ -116,7 +116,7 @@ func (w dbosWaits) SignalAll(_ context.Context, nums []int) error {
 	return dbos.SendBulk(w.Context, messages)
 }
 
-// Stop does not wait for workflows that still wait.
+// Stop does not wait for waiting workflows.
 func (w dbosWaits) Stop() error {
 	_ = dbos.Shutdown(w.Context, time.Second)
 	return nil

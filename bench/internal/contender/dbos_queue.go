@@ -16,14 +16,14 @@ import (
 const (
 	dbosQueue = "bench"
 	dbosKind  = "noop"
-	dbosPoll  = 5 * time.Millisecond  // a queue's, which has no wake-up
+	dbosPoll  = 5 * time.Millisecond  // for a queue, which has no notifications
 	dbosLook  = 20 * time.Millisecond // between two counts of ended workflows
 )
 
 var errNotDBOS = errors.New("is not measured with DBOS")
 
-// Limited returns DBOS with limits of its queue, on the same database. Jobs are spread over so many partitions of the queue, 0
-// for a queue without partitions.
+// Limited returns DBOS with limits of the queue, on the same database. Jobs are spread over so many partitions of the
+// queue, 0 for a queue without partitions.
 func (d *DBOS) Limited(note string, partitions int, limits ...dbos.QueueOption) *DBOS {
 	return &DBOS{pool: d.pool, note: note, partitions: partitions, limits: limits}
 }

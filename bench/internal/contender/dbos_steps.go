@@ -22,7 +22,7 @@ func (d *DBOS) Steps(ctx context.Context, n, steps, atOnce int) (took time.Durat
 	return took, err
 }
 
-// timed runs n workflows, so many at once, and notes how long that took.
+// timed runs n workflows, so many at once, and notes the time.
 func timed(n, atOnce int, took *time.Duration) func(dbos.Context, dbos.Workflow[int, int]) error {
 	return func(c dbos.Context, workflow dbos.Workflow[int, int]) error {
 		began := time.Now()
@@ -66,7 +66,7 @@ func (d *DBOS) LoneSteps(ctx context.Context, n int) (took []time.Duration, err 
 	return took, err
 }
 
-// withWorkflow calls do in a process of DBOS that has the workflow.
+// withWorkflow calls do in a process of DBOS with the workflow.
 func (d *DBOS) withWorkflow(ctx context.Context, workflow dbos.Workflow[int, int], do func(dbos.Context, dbos.Workflow[int, int]) error) error {
 	c, err := d.open(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ type EventSource interface {
 	Contender
 	// Events returns the engine of the database with the events.
 	Events() *engine.Engine
-	// WriteEvents writes n completion events in one transaction, with a statement that notifies when it commits.
+	// WriteEvents writes n completion events in one transaction, with a statement to notify at the commit.
 	WriteEvents(ctx context.Context, n int) error
 }
 
@@ -42,8 +42,8 @@ func (o *ours) notifyInTransactions(ctx context.Context) error {
 	return err
 }
 
-// newSilent opens this library on a database without notifications: the engine's sessions find a function that does
-// nothing before the server's.
+// newSilent opens the library on a database without notifications: the engine's sessions find an empty function before
+// the server's.
 func newSilent(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, error) {
 	o, err := newOursWith(ctx, databaseURL, connections, map[string]string{"search_path": "public, pg_catalog"}, log)
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 type Field struct {
 	Worker    *Worker
 	Engine    *Engine
-	Forgetful *Worker // its database keeps no lease history and no outbox
-	Notifying *Worker // its database notifies in the transactions that write events
-	Silent    *Worker // its database sends no notifications
+	Forgetful *Worker // without lease history and outbox
+	Notifying *Worker // notifies in the transactions that write events
+	Silent    *Worker // sends no notifications
 	River     *River
 	Raw       *Raw
 	DBOS      *DBOS
 }
 
-// Open creates the databases with create, and the contenders: all of them, or those in only.
+// Open creates the databases with create, and the contenders: all, or only the ones in only.
 func Open(ctx context.Context, create func(ctx context.Context, name string) (databaseURL string, err error), log *slog.Logger, only ...string) (*Field, error) {
 	f := &Field{}
 	for _, place := range []struct {

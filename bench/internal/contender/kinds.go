@@ -9,11 +9,11 @@ import (
 // Args is the input of a job, from which a [Kind] takes keys and tenants.
 type Args = args
 
-// Kind declares jobs of this library's worker as a program would, with limits and tenants.
+// Kind declares jobs of the library's worker as a program would, with limits and tenants.
 type Kind = engine.Kind[Args, struct{}]
 
-// As returns the worker with jobs of another kind, on the same database. note is on its limits or tenants. Its jobs are specs of
-// the kind, so of a [Job] only the number and the priority count.
+// As returns the worker with jobs of another kind, on the same database. note is on the limits or tenants. The jobs are
+// specs of the kind, so only the number and the priority of a [Job] count.
 func (w *Worker) As(note string, kind Kind) *Worker {
 	return &Worker{ours: w.ours, as: note, kind: kind}
 }

@@ -13,8 +13,8 @@ const (
 	loopPause   = time.Millisecond // after an empty claim
 )
 
-// loop is a minimal worker: it claims a batch and completes it. Nothing runs beside it. With batches of one it completes
-// in the transaction of the next claim, like package worker.
+// loop is a minimal worker: claim a batch, complete the batch, and nothing beside. With batches of one the loop
+// completes in the transaction of the next claim, like package worker.
 type loop[T any] struct {
 	claim            func(ctx context.Context, n int) ([]T, error)
 	complete         func(ctx context.Context, claimed []T) error
@@ -45,7 +45,7 @@ func runLoops[T any](ctx context.Context, w Work, newLoop func() (loop[T], error
 }
 
 func (l loop[T]) run(ctx context.Context, w Work, batch int) error {
-	// Finish a statement that has begun, since its claimed work would be lost.
+	// Finish a begun statement, since the claimed work would be lost.
 	calls := context.WithoutCancel(ctx)
 	pause := time.NewTicker(loopPause)
 	defer pause.Stop()

@@ -44,7 +44,7 @@ type operations struct {
 	insertTx   func(ctx context.Context, tx pgx.Tx, job Job) error
 	insertFlow func(ctx context.Context) error
 	claim      func(ctx context.Context, n int) (held, error)
-	cancel     func(ctx context.Context) (func(context.Context) error, error) // of a job it has created
+	cancel     func(ctx context.Context) (func(context.Context) error, error) // of a created job
 }
 
 // held is claimed jobs.
@@ -55,7 +55,7 @@ type held struct {
 	next       func(ctx context.Context) error // completes, and claims as many again
 }
 
-// list returns the operations, in the order in which a user needs them.
+// list returns the operations, in the order of a user's needs.
 func (o operations) list() []Operation {
 	numbered := func(n int) []Job {
 		jobs := make([]Job, n)
@@ -124,7 +124,7 @@ func (o operations) list() []Operation {
 	}})
 }
 
-// within is a call in a transaction that begins before and commits after it.
+// within is a call in a transaction begun before and committed after.
 func (o operations) within(ctx context.Context, do func(context.Context, pgx.Tx) error) (Call, error) {
 	tx, err := o.pool.Begin(ctx)
 	return Call{Do: func(ctx context.Context) error { return do(ctx, tx) }, After: func(ctx context.Context) error { return tx.Commit(ctx) }}, err
@@ -189,7 +189,7 @@ func (o *ours) held(claimer *engine.Claimer, claimed []engine.Claimed) held {
 	}
 }
 
-// Operations implements [Operator]. It fetches and completes with the calls of River's client.
+// Operations implements [Operator]. Fetches and completions are the calls of River's client.
 func (r *River) Operations(pool *pgxpool.Pool) ([]Operation, error) {
 	driver := riverpgxv5.New(pool)
 	client, err := river.NewClient(driver, &river.Config{Logger: r.log})

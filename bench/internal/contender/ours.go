@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// ours is the common part of the contenders that use this library.
+// ours is the common part of the library's contenders.
 type ours struct {
 	*store
 	eng *engine.Engine
@@ -24,7 +24,7 @@ func newOurs(ctx context.Context, databaseURL string, log *slog.Logger) (*ours, 
 	return newOursWith(ctx, databaseURL, connections, nil, log)
 }
 
-// newOursWith opens this library with a number of sessions, which begin with the given settings.
+// newOursWith opens the library with a number of sessions, which begin with the given settings.
 func newOursWith(ctx context.Context, databaseURL string, connections int, settings map[string]string, log *slog.Logger) (*ours, error) {
 	s, err := newStore(ctx, databaseURL, connections, settings)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// args is the payload of a job. Every contender stores these bytes, and passes all of them to its handler.
+// args is the payload of a job. Every contender stores the bytes, and passes all to the handler.
 type args struct {
 	Num int    `json:"num"`
 	Pad string `json:"pad,omitempty"`
@@ -18,7 +18,7 @@ const (
 	padField = `,"pad":"`
 )
 
-// padding is text no server can compress. Each job has a part of it.
+// padding is text no server can compress. Each job has a part.
 var padding = func() string {
 	letters := make([]byte, 48<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(letters) // never fails

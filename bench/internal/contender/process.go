@@ -19,16 +19,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ProcessArg is the first argument of a program that has to call only [RunProcess].
+// ProcessArg is the first argument of a program meant to call only [RunProcess].
 const ProcessArg = "work"
 
 const (
-	countEvery = 10 * time.Millisecond // how often a process reports its number of finished jobs
-	endTime    = time.Minute           // time for a process to end after it was stopped
+	countEvery = 10 * time.Millisecond // how often a process reports the number of finished jobs
+	endTime    = time.Minute           // time for a process to end after a stop
 )
 
-// Fleet is a contender whose work runs in several processes of this program. It calls Begun when the first of them begins;
-// all have started and connected before. It calls Done within 10 ms, and none of the other functions.
+// Fleet is a contender whose work runs in several processes of the program. Fleet calls Begun when the first process
+// begins; all have started and connected before. It calls Done within 10 ms, and no other function.
 type Fleet struct {
 	Contender
 	kind        string
@@ -57,8 +57,8 @@ func (f *Fleet) Name() string {
 	return fmt.Sprintf("%s, %d processes with a pool of %d each", f.Contender.Name(), f.processes, f.connections)
 }
 
-// orders are the first JSON value a process reads. A second one starts it, and the end of its input stops it. They are
-// not arguments, since other users can read those.
+// orders are the first JSON value a process reads. A second value starts the process, and the end of the input stops
+// it. Orders are no arguments, since other users can read arguments.
 type orders struct {
 	Kind        string
 	DatabaseURL string
@@ -75,7 +75,7 @@ const (
 	begunLine = "begun"
 )
 
-// Run implements [Contender]. If a process ends early, Run ends the others and returns that process's error.
+// Run implements [Contender]. If a process ends early, Run ends the others and returns the process's error.
 func (f *Fleet) Run(ctx context.Context, w Work) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -157,7 +157,7 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		kill() // otherwise its input is closed, and it ends by itself
+		kill() // otherwise the input is closed, and the process ends by itself
 	}
 	ended := cmd.Wait()
 	if ctx.Err() == nil {
@@ -171,12 +171,12 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 	return nil
 }
 
-// RunProcess runs one process of a [Fleet]. It reads its orders from in and writes its progress to out.
+// RunProcess runs one process of a [Fleet]. The process reads orders from in and writes progress to out.
 func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
 	var told orders
 	input := json.NewDecoder(in)
 	if err := input.Decode(&told); errors.Is(err, io.EOF) {
-		return nil // the other processes ended before this one got its orders
+		return nil // the other processes ended before the orders came
 	} else if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Raw is the floor: hand-written statements that write the same rows as this library. It guarantees the same for claims
-// and completions (fences, lease history and outbox in one transaction) and nothing else. It checks no input, retries
+// Raw is the floor: hand-written statements with the same writes as the library's. Raw guarantees the same for claims
+// and completions (fences, lease history and outbox in one transaction) and nothing else: it checks no input, retries
 // nothing, renews nothing in the background, sends no notifications, and looks for work every millisecond.
 type Raw struct{ *store }
 
@@ -37,7 +37,7 @@ const (
 // Name implements [Contender].
 func (*Raw) Name() string { return "raw SQL in a loop" }
 
-// newRawID returns an identifier in the form that pgx sends fastest.
+// newRawID returns an identifier in pgx's fastest form.
 func newRawID() (pgtype.UUID, error) {
 	u, err := uuid.NewV7()
 	return pgtype.UUID{Bytes: u, Valid: err == nil}, err
@@ -142,7 +142,7 @@ type rawClaimed struct {
 	Payload     []byte
 }
 
-// rawClaimer claims after its last claim, and from the head of the lane if nothing more is there.
+// rawClaimer claims after its last claim, or else from the head of the lane.
 type rawClaimer struct {
 	*Raw
 	last       rawClaimed
@@ -166,8 +166,8 @@ func (c *rawClaimer) claim(ctx context.Context, n int) ([]rawClaimed, error) {
 	}
 }
 
-// completeAndClaim sends both statements as one transaction. If the last claim found nothing, this one starts from the
-// head.
+// completeAndClaim sends both statements as one transaction. If the last claim found nothing, the next one starts from
+// the head.
 func (c *rawClaimer) completeAndClaim(ctx context.Context, held []rawClaimed, n int) (claimed []rawClaimed, err error) {
 	var batch pgx.Batch
 	batch.Queue(rawComplete, rawLeases(held)...)
@@ -237,7 +237,7 @@ func (r *Raw) complete(ctx context.Context, claimed []rawClaimed) error {
 	return r.exec(ctx, rawComplete, len(claimed), rawLeases(claimed)...)
 }
 
-// exec runs a statement that must affect all n leases.
+// exec runs a statement with a required effect on all n leases.
 func (r *Raw) exec(ctx context.Context, sql string, n int, args ...any) error {
 	tag, err := r.pool.Exec(ctx, sql, args...)
 	if err == nil && int(tag.RowsAffected()) != n {

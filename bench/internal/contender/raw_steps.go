@@ -51,7 +51,7 @@ insert into ffx_step (
 )
 values (0, $1, 'step/' || $2::integer, 'step', $2, 0, 'success', $3::bytea, null, 1, $4, $4)`
 
-// Steps implements [Stepper]: all jobs that run at once store their steps together, and begin and end together.
+// Steps implements [Stepper]: all jobs running at once store steps together, and begin and end together.
 func (r *Raw) Steps(ctx context.Context, n, steps, atOnce int) (time.Duration, error) {
 	began := time.Now()
 	for from := 0; from < n; from += rawCopyFrom {

@@ -26,7 +26,7 @@ type Tuning struct {
 }
 
 // RiverDefaults returns the client's defaults, with the number of workers from River's documentation, since there is no
-// default for it.
+// default.
 func RiverDefaults() Tuning { return Tuning{Name: "client defaults", MaxWorkers: 100} }
 
 // RiverBench returns the settings of River's own benchmark, `river bench`.
@@ -39,7 +39,7 @@ func RiverBench() Tuning {
 	}
 }
 
-// RiverFastest returns settings that look for work as often as River allows.
+// RiverFastest returns settings to look for work as often as River allows.
 func RiverFastest() Tuning {
 	return Tuning{
 		Name:              "fastest fetch",
@@ -210,7 +210,7 @@ func riverNum(stored []byte) int { return num(bytes.ReplaceAll(stored, []byte(" 
 // eventRoom is the buffer for completions not yet counted, as large as in River's own benchmark. Further events are lost.
 const eventRoom = 75_000
 
-// start starts a client and returns a function that stops it.
+// start starts a client and returns a function to stop the client.
 func (r *River) start(ctx context.Context, w Work) (stop func() error, err error) {
 	maxWorkers := w.Concurrency
 	if maxWorkers == 0 {
@@ -236,7 +236,7 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 	if err != nil {
 		return nil, err
 	}
-	// An event comes after its job's end was committed, long after the handler returned.
+	// An event comes after the commit of the job's end, long after the handler returned.
 	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
 		ChanSize: eventRoom,
 		Kinds:    []river.EventKind{river.EventKindJobCompleted},
@@ -296,7 +296,7 @@ func (r *River) Bury(ctx context.Context, n int) error {
 	return err
 }
 
-// Claims implements [Claimer] with the call that River's producer makes.
+// Claims implements [Claimer] with the call of River's producer.
 func (r *River) Claims(context.Context) (func(context.Context, int) (int, error), error) {
 	exec := riverpgxv5.New(r.pool).GetExecutor()
 	return func(ctx context.Context, n int) (int, error) {

@@ -16,17 +16,17 @@ import (
 // Stepper is a contender whose jobs have steps. The steps do nothing and return a number.
 type Stepper interface {
 	Contender
-	// Steps runs n jobs of several steps, one after the other in each, and so many jobs at once. It returns how long that
-	// took, from before the first job is created until the last one has ended.
+	// Steps runs n jobs of several steps, one after the other in each, and so many jobs at once. It returns the time from
+	// before the creation of the first job until the end of the last one.
 	Steps(ctx context.Context, n, steps, atOnce int) (time.Duration, error)
 	// LoneSteps runs one job of n steps, and returns how long each took.
 	LoneSteps(ctx context.Context, n int) ([]time.Duration, error)
 }
 
-// StepBatcher is a contender that stores steps of several jobs at once.
+// StepBatcher is a contender with storage of steps of several jobs at once.
 type StepBatcher interface {
 	Contender
-	// StepBatches stores n steps of each of size jobs, in n batches, and returns how long that took.
+	// StepBatches stores n steps of each of size jobs, in n batches, and returns the time.
 	StepBatches(ctx context.Context, size, n int) (time.Duration, error)
 }
 
@@ -34,14 +34,14 @@ type StepBatcher interface {
 type Resumer interface {
 	Contender
 	// Resume runs n jobs of several steps, one at a time. Each is interrupted behind its steps, and runs again. It returns
-	// how long the second run of each took to come to the same place.
+	// the time of the second run of each up to the same place.
 	Resume(ctx context.Context, n, steps int) ([]time.Duration, error)
 }
 
-// Turner is a contender that stores a step in the transaction of a user.
+// Turner is a contender with steps in the transaction of a user.
 type Turner interface {
 	Contender
-	// Turns runs n transactions with a write of a user's, one after the other. It returns how long each took.
+	// Turns runs n transactions with a write of a user's, one after the other. It returns the time of each.
 	Turns(ctx context.Context, n int) ([]time.Duration, error)
 }
 
@@ -57,7 +57,7 @@ func userWrite(ctx context.Context, tx pgx.Tx, num int) error {
 // stepping is the kind of jobs with steps.
 var stepping = engine.Kind[args, struct{}]{Name: "stepping"}
 
-// runStepping runs n jobs of the kind, so many at once, and returns how long that took, their creation included.
+// runStepping runs n jobs of the kind, so many at once, and returns the time, including the creation.
 func (w *Worker) runStepping(
 	ctx context.Context, n, atOnce int, handler func(ctx context.Context, job worker.Job[args]) (struct{}, error),
 ) (time.Duration, error) {
@@ -113,10 +113,10 @@ func (w *Worker) runStepping(
 	return took, errors.Join(err, <-ended)
 }
 
-// warmUp is the number of a job that is not measured.
+// warmUp is the number of an unmeasured job.
 const warmUp = -1
 
-// noStep is a step's function that does nothing.
+// noStep is a step's empty function.
 func noStep(num int) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) { return num, nil }
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
-// store is a database with this library's tables.
+// store is a database with the library's tables.
 type store struct {
 	pool    *pgxpool.Pool
-	history bool   // whether it keeps lease history and outbox
-	note    string // how it differs from the usual; empty if it does not
+	history bool   // whether there is a lease history and an outbox
+	note    string // the difference from the usual; empty if none
 }
 
 func newStore(ctx context.Context, databaseURL string, connections int, settings map[string]string) (*store, error) {
@@ -31,8 +31,8 @@ func newStore(ctx context.Context, databaseURL string, connections int, settings
 }
 
 // forget makes the server skip the statements' inserts into lease history and outbox. An insert into the history becomes
-// an insert of no rows, which the planner skips. That is not possible for the outbox's insert, which has a condition;
-// there a trigger drops each row, in less than a microsecond.
+// an insert of no rows, which the planner skips. The outbox's insert has a condition, so a trigger drops each row
+// there, in less than a microsecond.
 func (s *store) forget(ctx context.Context) error {
 	s.history, s.note = false, "lease history and outbox left out"
 	_, err := s.pool.Exec(ctx, `
@@ -90,7 +90,7 @@ func (s *store) Check(ctx context.Context, ended int) error {
 	return nil
 }
 
-// multiply makes n claimable executions from the existing one. They stay unvacuumed; see Bury.
+// multiply makes n claimable executions from the existing one. The rows stay unvacuumed; see Bury.
 func (s *store) multiply(ctx context.Context, n int) error {
 	if _, err := s.pool.Exec(ctx, "alter table ff_exec_core set (autovacuum_enabled = off)"); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (s *store) Bury(ctx context.Context, n int) error {
 	return err
 }
 
-// multiply makes n rows from a table's single row. instead has expressions for columns that must differ, over the first
-// row and copy, which counts from 1. An empty expression means the column's default.
+// multiply makes n rows from a table's single row. instead has expressions for differing columns, over the first row
+// and copy, which counts from 1. An empty expression means the column's default.
 func multiply(ctx context.Context, pool *pgxpool.Pool, table string, n int, instead map[string]string) error {
 	var columns, values []string
 	rows, err := pool.Query(ctx, `

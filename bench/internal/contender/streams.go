@@ -12,11 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Streamer is a contender whose jobs write output that readers follow while they run.
+// Streamer is a contender whose running jobs write output for readers.
 type Streamer interface {
 	Contender
-	// Stream runs n jobs at once. Each writes frames and ends once all of them are stored. It returns how long that took, from
-	// before the first job is created until the last one has ended.
+	// Stream runs n jobs at once. Each writes frames and ends once all are stored. Stream returns the time from before the
+	// creation of the first job until the end of the last one.
 	Stream(ctx context.Context, n, frames int) (time.Duration, error)
 }
 

@@ -14,12 +14,12 @@ import (
 // Signaller is a contender whose jobs can wait for signals.
 type Signaller interface {
 	Contender
-	// Wait runs n jobs that wait for one signal each, and returns once all of them wait. received is called when a job has
-	// its signal; concurrently.
+	// Wait runs n jobs with one wait for a signal each, and returns once all wait. received is called when a job has the
+	// signal; concurrently.
 	Wait(ctx context.Context, n int, received func(num int)) (Waits, error)
 }
 
-// Waits are jobs that wait for signals, numbered from 0.
+// Waits are jobs with a wait for a signal, numbered from 0.
 type Waits interface {
 	Signal(ctx context.Context, num int) error
 	// SignalAll sends a signal to each of several jobs, in one transaction.
@@ -28,13 +28,13 @@ type Waits interface {
 	Stop() error
 }
 
-// waiting is the kind of jobs that wait for signals, and proceed the signal.
+// waiting is the kind of waiting jobs, and proceed the signal.
 var (
 	waiting = engine.Kind[args, struct{}]{Name: "waiting"}
 	proceed = engine.Signal[int]{Name: "proceed"}
 )
 
-// ourWaits are jobs of this library.
+// ourWaits are jobs of the library.
 type ourWaits struct {
 	eng        *engine.Engine
 	executions []id.ExecutionID
@@ -64,7 +64,7 @@ func (w *Worker) Wait(ctx context.Context, n int, received func(num int)) (Waits
 	return waits, nil
 }
 
-// begin creates the jobs and waits until all of them wait.
+// begin creates the jobs and waits until all wait.
 func (w *ourWaits) begin(ctx context.Context, c *Worker, n int) error {
 	w.executions = make([]id.ExecutionID, 0, n)
 	for len(w.executions) < n {
@@ -83,7 +83,7 @@ func (w *ourWaits) begin(ctx context.Context, c *Worker, n int) error {
 	return c.awaitWaits(ctx, n)
 }
 
-// awaitWaits returns once the jobs of the worker, n of them, wait.
+// awaitWaits returns once n jobs of the worker wait.
 func (w *Worker) awaitWaits(ctx context.Context, n int) error {
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
@@ -128,7 +128,7 @@ func (w *ourWaits) Stop() error {
 // seededSinceMs is the time since when the rows of SeedWaits wait.
 const seededSinceMs = 1
 
-// SeedWaits adds n rows of waits to each table that has them, copied from the wait of one job, and analyzes the tables.
+// SeedWaits adds n rows of waits to each table of waits, copied from the wait of one job, and analyzes the tables.
 func (w *Worker) SeedWaits(ctx context.Context, n int) error {
 	waits, err := w.Wait(ctx, 1, func(int) {})
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Worker is this library as programs use it: package worker, with its defaults unless [Work] sets something.
+// Worker is the library as used by programs: package worker, with defaults unless [Work] sets something.
 type Worker struct {
 	*ours
-	as   string // note on its kind
-	kind Kind   // of its jobs; without a name the plain one
+	as   string // note on the kind
+	kind Kind   // of the jobs; without a name the plain one
 }
 
 // Name implements [Contender].
@@ -96,7 +96,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return struct{}{}, nil
 		})
 		workers.Go(func() error {
-			// The worker does not report when it has started, so count the start as well.
+			// The worker does not report its start, so count the start as well.
 			if work.Begun != nil {
 				work.Begun()
 			}
@@ -106,7 +106,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 	return workers.Wait()
 }
 
-// noop is the kind of all jobs. Their creators write its encoding directly.
+// noop is the kind of all jobs. Creators write the encoding directly.
 var noop = Kind{Name: kind}
 
 // doneHooks reports how executions were settled.

@@ -23,7 +23,7 @@ type Result struct {
 	Same bool
 }
 
-// Check generates both sides' packages below dir, and compares them.
+// Check generates and compares both sides' packages below dir.
 func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, error) {
 	r := &Result{}
 	if head.SQLC == nil || head.SQLC.Out == "" {
@@ -63,8 +63,8 @@ func Check(ctx context.Context, base, head *project.Side, dir string) (*Result, 
 	return r, nil
 }
 
-// refused reports queries of head that sqlc refuses. If it refuses those of base, too, the change is not the reason;
-// the database tries them all the same.
+// refused reports queries of head refused by sqlc. If sqlc refuses base's, too, the change is not the reason; the
+// database tries the queries all the same.
 func (r *Result) refused(ctx context.Context, base, head *project.Side, refusal *refusedError, dir string) error {
 	f := report.Finding{
 		Rule: rule.GenerateFails.Name, Severity: report.Blocking, Place: refusal.place, Object: head.SQLC.Package,
@@ -115,8 +115,8 @@ func (r *Result) generated(ctx context.Context, side *project.Side, dir string) 
 	return load(made, side.SQLC)
 }
 
-// compare reports the differences that apidiff finds, each name once: the methods of the generated interface are
-// those of its type.
+// compare reports the differences found by apidiff, each name once: the generated interface has the methods of its
+// type.
 func compare(r *Result, before, after *goPackage, at locator) {
 	seen := map[string]bool{}
 	for _, c := range apidiff.Changes(before.types, after.types).Changes {
@@ -187,7 +187,7 @@ func split(what string) (before, after string) {
 	return before, after
 }
 
-// bare removes the pointer, or the type that holds a value or NULL.
+// bare removes the pointer, or the type for a value or NULL.
 func bare(name string) string {
 	name = strings.TrimPrefix(name, "*")
 	if at := strings.LastIndexAny(name, "./"); at >= 0 {

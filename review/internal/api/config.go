@@ -17,8 +17,8 @@ import (
 // configName is the file a review writes for sqlc, beside the copy of the project's input.
 const configName = "schema-review-sqlc.json"
 
-// The options of the project's configuration a review passes on. Others are left out: plugins are programs, and a
-// database, a server or the cloud is reached over the network.
+// The options of the project's configuration to keep. Others are left out: plugins are programs, and a database, a
+// server or the cloud is reached over the network.
 var (
 	entryOptions = []string{"name", "engine", "schema", "queries", "strict_function_checks", "strict_order_by"}
 	goOptions    = []string{
@@ -26,7 +26,7 @@ var (
 		"inflection_exclude_table_names", "omit_unused_structs", "omit_sqlc_version", "build_tags",
 	}
 	goPrefixes = []string{"emit_", "json_tags_", "output_"}
-	// firstOptions are those of a package in version 1, which has sqlc's and the generator's at one level.
+	// firstOptions are the options of a package in version 1, with sqlc's and the generator's at one level.
 	firstOptions = append([]string{"path"}, append(entryOptions, goOptions...)...)
 )
 
@@ -78,7 +78,7 @@ func writeConfig(side *project.Side, made string) error {
 	return os.WriteFile(filepath.Join(to, configName), document, 0o644)
 }
 
-// input replaces the paths of an entry by those that were read, relative to the configuration.
+// input replaces the paths of an entry by the read ones, relative to the configuration.
 func input(entry map[string]any, side *project.Side) map[string]any {
 	for name, list := range map[string][]string{"schema": side.SQLC.Schema, "queries": side.SQLC.Queries} {
 		relative := []string{}
@@ -92,7 +92,7 @@ func input(entry map[string]any, side *project.Side) map[string]any {
 	return entry
 }
 
-// only returns the first entry of a list that keep wants.
+// only returns the first entry of a list wanted by keep.
 func only(list any, keep func(map[string]any) (map[string]any, bool)) []any {
 	entries, _ := list.([]any)
 	for _, item := range entries {
@@ -107,7 +107,7 @@ func only(list any, keep func(map[string]any) (map[string]any, bool)) []any {
 	return []any{}
 }
 
-// pick returns the options of the given names and prefixes. The name of a file that lies elsewhere is left out.
+// pick returns the options of the given names and prefixes. The name of a file elsewhere is left out.
 func pick(options map[string]any, names, prefixes []string) map[string]any {
 	kept := map[string]any{}
 	for name, value := range options {

@@ -44,7 +44,7 @@ func generate(ctx context.Context, side *project.Side, dir string) (string, erro
 			return "", err
 		}
 	}
-	// A pattern may name files that are not copied yet.
+	// A pattern may name files not copied yet.
 	if err := copySQL(side.Dir, made); err != nil {
 		return "", err
 	}
@@ -131,7 +131,7 @@ func hasGo(side *project.Side) bool {
 	return len(found) > 0
 }
 
-// differs returns a file of the committed package that differs from the generated one, or was not committed. Empty:
+// differs returns a file of the committed package with a difference from the generated one, or without a commit. Empty:
 // none.
 func differs(side *project.Side, made string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(made, side.SQLC.Out, "*.go"))

@@ -14,8 +14,8 @@ type locator struct {
 	added      []project.Migration
 }
 
-// place returns the query's place if its text changed or it is gone, else that of the new statement about the column
-// or table.
+// place returns the query's place if the text changed or the query is gone, else the place of the new statement about
+// the column or table.
 func (l locator) place(name string) report.Place {
 	owner, field, _ := strings.Cut(name, ".")
 	before, was := query(l.base, owner)
@@ -50,7 +50,7 @@ func query(side *project.Side, name string) (project.Query, bool) {
 	return project.Query{}, false
 }
 
-// statement finds the new statement that changes the column, or creates or drops the table.
+// statement finds the new statement to change the column, or to create or drop the table.
 func (l locator) statement(owner, field string, anyTable bool) (report.Place, bool) {
 	for _, m := range l.added {
 		for _, s := range m.Up.Statements {

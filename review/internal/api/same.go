@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// sameInput reports whether sqlc is given the same configuration and files for both sides, so it generates the same
+// sameInput reports whether sqlc is given the same configuration and files for both sides, and so generates the same
 // package. Without sqlc the committed packages are compared, which may differ nevertheless.
 func sameInput(ctx context.Context, base, head *project.Side) (bool, error) {
 	if _, err := find(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 // generatorVersion is the sqlc a review installs if there is none on PATH.
 const generatorVersion = "v1.31.1"
 
-// find returns the generator: the one on PATH, else one it installs in the user's cache folder. Never one the project's
+// find returns the generator: the one on PATH, else a new one in the user's cache folder. Never one the project's
 // modules name: their code is part of the change.
 func find(ctx context.Context) (string, error) {
 	if found, err := exec.LookPath("sqlc"); err == nil {
@@ -43,7 +43,7 @@ func find(ctx context.Context) (string, error) {
 	defer func() { _ = os.RemoveAll(empty) }()
 	command := exec.CommandContext(ctx, compiler, "install", "github.com/sqlc-dev/sqlc/cmd/sqlc@"+generatorVersion)
 	command.Dir = empty                                                                                 // no module, no workspace
-	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOBIN="+dir, "CGO_ENABLED=0") // without C it takes seconds instead of minutes
+	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOBIN="+dir, "CGO_ENABLED=0") // seconds without C, instead of minutes
 	if out, err := command.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
@@ -61,7 +61,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// environment is the generator's: it has no variable that holds a secret, and process plugins are off.
+// environment is the generator's: without variables with a secret, and with process plugins off.
 func environment() []string {
 	kept := []string{"SQLCDEBUG=processplugins=0", "SQLC_NO_UPDATE=1"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "SYSTEMROOT", "LOCALAPPDATA"} {

@@ -17,12 +17,12 @@ import (
 // packagePath is the path of both sides, since apidiff compares packages of one path.
 const packagePath = "generated"
 
-// goPackage is a generated package as its importers see it.
+// goPackage is a generated package as seen by importers.
 type goPackage struct {
 	types *types.Package
 }
 
-// load reads the package in the folder that sqlc writes to, below dir.
+// load reads the package in sqlc's output folder, below dir.
 func load(dir string, config *project.SQLC) (*goPackage, error) {
 	names, err := filepath.Glob(filepath.Join(dir, config.Out, "*.go"))
 	if err != nil {
@@ -46,7 +46,7 @@ func load(dir string, config *project.SQLC) (*goPackage, error) {
 		others.read(file)
 	}
 	check := types.Config{Importer: others, IgnoreFuncBodies: true, Error: func(error) {}}
-	made, _ := check.Check(packagePath, set, files, nil) // a type that cannot be resolved is invalid on both sides
+	made, _ := check.Check(packagePath, set, files, nil) // an unresolved type is invalid on both sides
 	return &goPackage{made}, nil
 }
 
@@ -75,7 +75,7 @@ func (p *goPackage) declared(name string) string {
 	})
 }
 
-// others are the imported packages, each with the types that are used of it. They have no content.
+// others are the imported packages, each with the used types, without content.
 type others map[string]*types.Package
 
 // Import returns a package.
@@ -89,7 +89,7 @@ func (o others) Import(name string) (*types.Package, error) {
 	return made, nil
 }
 
-// lastName guesses the name of a package from its path: a version is no name.
+// lastName guesses the name of a package from the path: a version is no name.
 func lastName(name string) string {
 	last := path.Base(name)
 	if len(last) > 1 && last[0] == 'v' && strings.Trim(last[1:], "0123456789") == "" {
@@ -98,7 +98,7 @@ func lastName(name string) string {
 	return strings.TrimSuffix(last, ".go")
 }
 
-// read declares the names of other packages a file uses, with type parameters if it gives any.
+// read declares the names of other packages a file uses, with type parameters, if any.
 func (o others) read(file *ast.File) {
 	imported := map[string]*types.Package{}
 	for _, spec := range file.Imports {

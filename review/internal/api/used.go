@@ -8,12 +8,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// ofGenerator are the names that come from neither a query nor a table. sqlc's options decide on them, and every
-// program uses some.
+// ofGenerator are the names from neither a query nor a table. sqlc's options decide on such names, and every program
+// uses some.
 var ofGenerator = []string{"Close", "DBTX", "New", "Prepare", "Querier", "Queries", "WithTx"}
 
 // usedByQueries reports whether a function of a query the change keeps takes or returns the name's type, or the
-// generator makes the name itself. Other names are gone with their queries, or stand for a table no query reads.
+// generator makes the name itself. Other names are gone with their queries, or belong to a table no query reads.
 func (p *goPackage) usedByQueries(name string, before, after *project.Side) bool {
 	object := p.object(owner(name))
 	if object == nil {

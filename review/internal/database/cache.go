@@ -16,14 +16,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Databases of base stay on the server for later reviews, which copy them. One is named ff_review_cache_<key>, and its
-// comment has the whole key, the time of its last use and a note of its maker. It belongs to the tool's role and takes
-// no sessions. Only SQL of base runs in it, under a login no SQL of a change has had. Then it is renamed: a killed
-// review leaves a database that [Server.dropLeft] drops.
+// Databases of base stay on the server, to be copied by later reviews. A cached database is named
+// ff_review_cache_<key>, and its comment has the whole key, the time of the last use and a note of the maker. The
+// tool's role owns the database, which takes no sessions. Only SQL of base runs in such a database, under a login no
+// SQL of a change has had. Then the review renames the database: [Server.dropLeft] drops the database of a killed
+// review.
 //
-// A review that makes, drops or copies one holds the advisory lock (cacheLock, key) of database postgres, shared if it
-// copies. No review waits for the lock: without it, it makes a database of its own. The roles of base's objects stay
-// with them, since the server drops no role that owns something.
+// A review holds the advisory lock (cacheLock, key) of database postgres while making, dropping or copying a cached
+// database, shared for a copy. No review waits for the lock: without the lock, the review makes a database of its own.
+// The roles of base's objects stay, since the server drops no role that owns something.
 const (
 	cachePrefix = "ff_review_cache_"
 	cacheLock   = 0x66667278
@@ -31,17 +32,17 @@ const (
 	mostCached  = 6 // a base has one without rows and one with them
 )
 
-// Key names all that a database is made from. Only a review that has all that knows the secret: see [Key.seal].
+// Key names everything a database is made from. Only a review with the same input knows the secret: see [Key.seal].
 type Key struct{ sum, secret [sha256.Size]byte }
 
-// system are the facts of the server that new databases depend on: versions, the locale, and the settings of sessions.
+// system are the server's facts behind new databases: versions, the locale, and the settings of sessions.
 const system = `SELECT concat_ws(E'\n', version(),
 	(SELECT concat_ws(' ', datcollate, datctype, encoding) FROM pg_database WHERE datname = 'template0'),
 	(SELECT string_agg(name || ' ' || default_version, E'\n' ORDER BY name) FROM pg_available_extensions),
 	(SELECT string_agg(name || ' ' || setting, E'\n' ORDER BY name) FROM pg_settings
 		WHERE context IN ('user', 'superuser') AND source NOT IN ('default', 'override', 'session') AND name <> 'application_name'))`
 
-// NewKey returns the key of a database made from these values on the server. They must have a JSON form.
+// NewKey returns the key of a database made from the values on the server. Each value must have a JSON form.
 func (s *Server) NewKey(ctx context.Context, values ...any) (Key, error) {
 	var facts string
 	if err := s.locked(func() error { return s.admin.QueryRow(ctx, system).Scan(&facts) }); err != nil {
@@ -75,16 +76,17 @@ type remark struct {
 	Note   []byte    `json:"note"` // sealed
 }
 
-// UseCache decides whether databases are kept for later reviews. It has no effect if the project's SQL runs as the
-// tool's own role, which could change them.
+// UseCache decides whether databases are kept for later reviews. There is no effect if the project's SQL runs as the
+// tool's own role, which could change such databases.
 func (s *Server) UseCache(use bool) { s.caching = use && s.login.name != "" }
 
 // Caches reports whether databases are kept for later reviews.
 func (s *Server) Caches() bool { return s.caching }
 
-// Cached returns a copy of the cached database of the key, with its note. If there is none, build makes it, in from or,
-// if that is nil, in an empty database, and it is kept. SQL of the change must not have run in from. If it cannot be
-// kept, it is returned itself. An error of the cache is logged, and errors of build are returned with the database.
+// Cached returns a copy of the cached database of the key, with its note. If there is none, build makes the database,
+// in from or, if from is nil, in an empty database, and Cached keeps the result. SQL of the change must not have run in
+// from. If keeping fails, Cached returns the database itself. An error of the cache is logged, and errors of build are
+// returned with the database.
 func (s *Server) Cached(ctx context.Context, key Key, label string, from *Database, build func(*Database) (note any, err error)) (d *Database, note json.RawMessage, err error) {
 	if s.caching {
 		if d, note := s.copyCached(ctx, key, label); d != nil {
@@ -113,7 +115,7 @@ func (s *Server) Cached(ctx context.Context, key Key, label string, from *Databa
 		s.notCached(err)
 		return d, note, ctx.Err()
 	}
-	d.Name = key.name() // so later parts can copy it, even if this one fails
+	d.Name = key.name() // so later parts can copy the database, even after a failure here
 	s.tell("The database %s is kept for later reviews.", key.name())
 	if err := s.dropOldest(ctx); err != nil {
 		s.notCached(err)
@@ -141,7 +143,7 @@ func (s *Server) notCached(err error) {
 	s.tell("The cache of databases is not used: %v", err)
 }
 
-// try takes an advisory lock, or reports that another session has it.
+// try takes an advisory lock, or returns false if another session has the lock.
 func (s *Server) try(ctx context.Context, function string, lock int32) (got bool, err error) {
 	err = s.locked(func() error {
 		return s.admin.QueryRow(ctx, "SELECT "+function+"($1, $2)", cacheLock, lock).Scan(&got)
@@ -172,10 +174,10 @@ func (s *Server) unlockCached(ctx context.Context, function string, key Key) {
 	}
 }
 
-// copyCached copies the database of the key. Nil: there is none, or it cannot be used.
+// copyCached copies the database of the key. Nil: there is no usable one.
 func (s *Server) copyCached(ctx context.Context, key Key, label string) (*Database, json.RawMessage) {
 	got, err := s.try(ctx, "pg_try_advisory_lock_shared", key.lock())
-	if err != nil || !got { // another review makes it or drops it
+	if err != nil || !got { // another review makes or drops the database
 		if err != nil {
 			s.notCached(err)
 		}
@@ -204,14 +206,14 @@ func (s *Server) copyCached(ctx context.Context, key Key, label string) (*Databa
 		return nil, nil
 	}
 	s.tell("The database %s of an earlier review is used.", key.name())
-	if err := s.writeRemark(ctx, key.name(), key, note); err != nil && stateOf(err) == "" { // two reviews may write it at once
+	if err := s.writeRemark(ctx, key.name(), key, note); err != nil && stateOf(err) == "" { // two reviews may write at once
 		s.notCached(err)
 	}
 	return d, note
 }
 
-// readRemark reads the comment of a cached database of the tool's role that takes no sessions. Another one counts as
-// one without a comment. Errors: pgx.ErrNoRows.
+// readRemark reads the comment of a cached database of the tool's role without sessions. Another one counts as one
+// without a comment. Errors: pgx.ErrNoRows.
 func (s *Server) readRemark(ctx context.Context, name string) (r remark, err error) {
 	var text *string
 	err = s.locked(func() error {
@@ -248,7 +250,7 @@ func (s *Server) writeRemark(ctx context.Context, name string, key Key, note jso
 	})
 }
 
-// keep makes a database of the review the cached one. If that fails, it stays the review's.
+// keep makes a database of the review the cached one. After an error the database stays the review's.
 func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMessage) error {
 	exec := func(ctx context.Context, sql string) error {
 		return s.locked(func() error {
@@ -257,7 +259,7 @@ func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMe
 		})
 	}
 	own := pgx.Identifier{d.Name}.Sanitize()
-	if err := s.dropCached(ctx, key.name()); err != nil { // one of the name that could not be used
+	if err := s.dropCached(ctx, key.name()); err != nil { // an unusable one of the name
 		return err
 	}
 	if err := s.reassign(ctx, d.Name); err != nil {
@@ -279,7 +281,7 @@ func (s *Server) keep(ctx context.Context, key Key, d *Database, note json.RawMe
 	})
 }
 
-// reassign gives the owner the objects that base's SQL has made as the login, for example after SET SESSION AUTHORIZATION,
+// reassign gives the owner the objects made by base's SQL as the login, for example after SET SESSION AUTHORIZATION,
 // and takes away the rights of the login, which is dropped with the review.
 func (s *Server) reassign(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.loginURL(s.builder, name))
@@ -290,14 +292,14 @@ func (s *Server) reassign(ctx context.Context, name string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// rename waits for the end of sessions that are being closed.
+// rename waits for the end of closing sessions.
 func (s *Server) rename(ctx context.Context, from, to string) error {
 	statement := fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", pgx.Identifier{from}.Sanitize(), pgx.Identifier{to}.Sanitize())
 	return s.locked(func() error { return s.patiently(ctx, statement) })
 }
 
-// dropOldest drops the cached databases of the tool's role beyond mostCached, the last used ones stay. It leaves those
-// another review uses.
+// dropOldest drops the cached databases of the tool's role beyond mostCached; the last used ones stay, and so do
+// databases another review uses.
 func (s *Server) dropOldest(ctx context.Context) error {
 	var names []string
 	err := s.locked(func() error {

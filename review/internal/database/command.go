@@ -18,10 +18,10 @@ import (
 // longestSaid is how much of a command's output an error repeats.
 const longestSaid = 2000
 
-// RunCommand migrates the database with a shell command, which runs in dir with DATABASE_URL in its environment,
-// and without the variables that choose the review's server.
+// RunCommand migrates the database with a shell command, which runs in dir with DATABASE_URL in its environment, and
+// without the variables for the review's server.
 //
-// Errors: [*MigrationError] with the end of the output if the command fails. It holds no password.
+// Errors: [*MigrationError] with the end of the output if the command fails, without a password.
 func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
 	u, err := url.Parse(d.URL)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Database) RunCommand(ctx context.Context, dir, command string) error {
 	}
 }
 
-// private reports whether a variable of the environment chooses the server, or logs in to it.
+// private reports whether a variable of the environment chooses the server or a login.
 func private(variable string) bool {
 	return strings.HasPrefix(variable, "PG") || strings.HasPrefix(variable, "FF_") || strings.HasPrefix(variable, "DATABASE_URL=")
 }

@@ -14,8 +14,7 @@ type Extension struct {
 	Name, Schema, Version string
 }
 
-// harmless are well-known extensions that need a superuser to be created, and give their user neither files, programs
-// nor other databases.
+// harmless are well-known extensions created only by a superuser, without access to files, programs or other databases.
 var harmless = []string{
 	"amcheck", "autoinc", "bloom", "earthdistance", "hypopg", "insert_username", "moddatetime", "pg_buffercache",
 	"pg_freespacemap", "pg_stat_statements", "pg_visibility", "pgrouting", "pgrowlocks", "pgstattuple", "postgis",
@@ -27,13 +26,13 @@ type Way int
 
 // The ways.
 const (
-	// ByProject: the project's own statement creates it, or the server refuses that.
+	// ByProject: the project's own statement creates the extension, or the server refuses.
 	ByProject Way = iota
 	// ByTool: the statement needs a superuser, and the extension is one of the harmless ones.
 	ByTool
-	// Refused: the statement needs a superuser, and the extension is none of them.
+	// Refused: the statement needs a superuser, and the extension is not harmless.
 	Refused
-	// Failed: it is one of them, and the server does not create it as the statement says.
+	// Failed: the extension is harmless, but the server does not create it as in the statement.
 	Failed
 )
 
@@ -80,8 +79,8 @@ func (e Extension) statements(owner string) string {
 	return schema + statement + " CASCADE"
 }
 
-// Install makes [Server.Create] create the extensions in each database. It tries them in one first, and returns the
-// names of those the server does not create: they are left out.
+// Install makes [Server.Create] create the extensions in each database. It tries each in one database first, leaves out
+// the extensions the server does not create, and returns their names.
 func (s *Server) Install(ctx context.Context, extensions []Extension) (failed []string, err error) {
 	if len(extensions) == 0 || s.login.name == "" {
 		return nil, nil

@@ -24,7 +24,7 @@ import (
 type MigrationError struct {
 	Migration project.Migration
 	Down      bool
-	// Place is the line the server names, or the file as a whole if it names none.
+	// Place is the line the server names, or the file as a whole.
 	Place report.Place
 	Err   error
 }
@@ -58,7 +58,7 @@ func (e *MigrationError) Reason() string {
 	return refused.Message
 }
 
-// Said is the reason in a sentence that names its source.
+// Said is the reason in a sentence, with the source.
 func (e *MigrationError) Said() string {
 	if _, is := errors.AsType[*pgconn.PgError](e.Err); is || e.Migration.Tool == project.Dbmate || e.Migration.Tool == "" {
 		return "PostgreSQL says: " + e.Reason() + "."
@@ -73,7 +73,7 @@ var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 // Migrate applies the migrations the database does not have, as their tool does. table is the tool's own.
 //
-// Errors: [*MigrationError] for a migration that fails; those before it stay applied.
+// Errors: [*MigrationError] for a failed migration; earlier ones stay applied.
 func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, table string) error {
 	if len(migrations) > 0 && migrations[0].Tool != project.Dbmate {
 		return d.apply(ctx, migrations, table)
@@ -83,7 +83,7 @@ func (d *Database) Migrate(ctx context.Context, migrations []project.Migration, 
 
 // Rollback rolls back the newest of the migrations the database has, as their tool does.
 //
-// Errors: [*MigrationError] if it fails; dbmate.ErrNoRollback if the database has none of them.
+// Errors: [*MigrationError] for a failure; dbmate.ErrNoRollback if the database has none of the migrations.
 func (d *Database) Rollback(ctx context.Context, migrations []project.Migration, table string) error {
 	if len(migrations) > 0 && migrations[0].Tool != project.Dbmate {
 		return d.takeBack(ctx, migrations, table)
@@ -105,7 +105,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	settings := u.Query()
 	settings.Set("application_name", "schema-review")
 	if settings.Get("sslmode") == "" {
-		// dbmate's driver requires TLS by default, where other drivers only try it.
+		// dbmate's driver requires TLS by default; other drivers only try.
 		settings.Set("sslmode", map[bool]string{false: "disable", true: "require"}[d.server.tls])
 	}
 	u.RawQuery = settings.Encode()
@@ -125,7 +125,7 @@ func (d *Database) dbmate(ctx context.Context, migrations []project.Migration, t
 	if err == nil {
 		return nil
 	}
-	// dbmate's error does not name its migration, but its log does.
+	// dbmate's error does not name the migration, but the log does.
 	_, after, found := cutLast(log.String(), announced)
 	name, _, _ := strings.Cut(after, "\n")
 	for _, m := range migrations {
@@ -149,7 +149,7 @@ func newMigrationError(m project.Migration, down bool, err error) error {
 	return e
 }
 
-// locate finds the line of a refusal that names an object, but no line: most are such.
+// locate finds the line of a refusal with an object, but without a line, as usual.
 func (e *MigrationError) locate() {
 	if e.Place.Line > 0 {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// ledger is the table in which a tool records the migrations of a database. The review gives it the tool's columns. It
-// keeps a row for each migration, also where the tool has only the newest version.
+// ledger is the table in which a tool records the migrations of a database. The review makes the table with the tool's
+// columns, but with a row for each migration, also where the tool has only the newest version.
 type ledger struct {
 	create string // $TABLE is its name
 	known  string // selects the keys of the migrations the database has
@@ -88,7 +88,7 @@ func (d *Database) startTool(ctx context.Context, tool project.Tool, table strin
 		identifier = pgx.Identifier{"public", table}
 	}
 	if tool == project.Goose && !qualified {
-		identifier = pgx.Identifier{table} // goose finds its table by the search path
+		identifier = pgx.Identifier{table} // goose finds the table by the search path
 	}
 	r := &toolRun{tool: tool, conn: conn, table: identifier.Sanitize(), ledger: l, known: map[string]bool{}}
 	if err := r.open(ctx); err != nil {
@@ -139,7 +139,7 @@ func (d *Database) apply(ctx context.Context, migrations []project.Migration, ta
 		if !m.Repeatable && r.newest != "" && r.tool.Compare(m.Version, r.newest) < 0 {
 			switch r.tool {
 			case project.GolangMigrate, project.Tern:
-				continue // it only knows the newest version
+				continue // the tool only knows the newest version
 			case project.Goose, project.Flyway, project.Atlas:
 				return &MigrationError{
 					Migration: m, Place: report.Place{File: m.File},
@@ -173,7 +173,7 @@ func (d *Database) takeBack(ctx context.Context, migrations []project.Migration,
 	return dbmate.ErrNoRollback
 }
 
-// run runs one half of a migration, and records that.
+// run runs and records one half of a migration.
 func (r *toolRun) run(ctx context.Context, m project.Migration, half project.Half, down bool) (err error) {
 	if half.Transaction {
 		if err := r.exec(ctx, "BEGIN"); err != nil {
@@ -192,7 +192,7 @@ func (r *toolRun) run(ctx context.Context, m project.Migration, half project.Hal
 		}
 	}
 	if r.tool == project.Tern || r.tool == project.Flyway || r.tool == project.Plain {
-		// These tools, and a new psql, begin each migration with the settings of the role.
+		// Such tools, and a new psql, begin each migration with the settings of the role.
 		if err := r.exec(ctx, "RESET ALL"); err != nil {
 			return refusalOf(ctx, m, project.Batch{}, down, err)
 		}
@@ -220,14 +220,14 @@ func (r *toolRun) record(ctx context.Context, m project.Migration, down bool) er
 	return err
 }
 
-// refusalOf names the line the server names, or that of the batch's only statement.
+// refusalOf names the line the server names, or the line of the batch's only statement.
 func refusalOf(ctx context.Context, m project.Migration, batch project.Batch, down bool, err error, of ...project.Statement) error {
 	if ctx.Err() != nil {
 		return err
 	}
 	e := &MigrationError{Migration: m, Down: down, Place: report.Place{File: m.File}, Err: err}
 	refused, is := errors.AsType[*pgconn.PgError](err)
-	if !is { // such as a session that ended
+	if !is { // such as an ended session
 		if batch.Place.File != "" {
 			e.Place = batch.Place
 		}

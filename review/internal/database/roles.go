@@ -24,8 +24,8 @@ import (
 //     settings of its login, so ff_review_<key>_base_login makes the databases kept for later reviews (cache.go).
 //
 // A role of the project, named by its migrations, is made without login and rights of its own. All reviews on a server
-// share it and owner, and a comment marks both. Each review that uses a shared role holds the advisory lock (rolesLock,
-// hash of its name), shared; the one that gets it exclusively drops the role.
+// share the role and owner, and a comment marks both. Each user of a shared role holds the advisory lock (rolesLock,
+// hash of its name), shared; the review with the exclusive lock drops the role.
 const (
 	owner     = "ff_review"
 	rolesLock = 0x66667277
@@ -35,7 +35,7 @@ const (
 // SQLSTATEs
 const (
 	duplicateObject  = "42710"
-	uniqueViolation  = "23505" // two sessions that create one role at once
+	uniqueViolation  = "23505" // two sessions create one role at once
 	dependentObjects = "2BP01"
 	undefinedObject  = "42704"
 	objectInUse      = "55006"
@@ -49,11 +49,11 @@ func stateOf(err error) string {
 	return ""
 }
 
-// dangerous are the predefined roles that reach files, programs and other sessions of the server.
+// dangerous are the predefined roles with access to files, programs and other sessions of the server.
 var dangerous = []string{"pg_execute_server_program", "pg_read_server_files", "pg_write_server_files"}
 
-// readRole reads the rights of the tool's own role. A role that may not create others runs the project's SQL itself, so
-// it must not reach the server's files and programs.
+// readRole reads the rights of the tool's own role. A role without the right to create others runs the project's SQL
+// itself, and must not reach the server's files and programs.
 func (s *Server) readRole(ctx context.Context) error {
 	var reaches *string
 	err := s.admin.QueryRow(ctx, `SELECT rolname::text, rolsuper, rolsuper OR rolcreaterole,
@@ -102,7 +102,7 @@ func (s *Server) makeOwner(ctx context.Context) error {
 	return err
 }
 
-// login is a role that logs in for the project's SQL. Empty: the tool's own.
+// login is a role for sessions with the project's SQL. Empty: the tool's own.
 type login struct{ name, password string }
 
 // makeLogin makes a login of the owner.
@@ -118,7 +118,7 @@ func (s *Server) makeLogin(ctx context.Context, name string) (login, error) {
 		fmt.Sprintf("ALTER ROLE %s SET synchronous_commit = off", name),
 		fmt.Sprintf("ALTER ROLE %s SET jit = off", name),
 	}
-	if !s.super { // it gives the owner a schema, and ends sessions of the login
+	if !s.super { // to give the owner a schema, and end sessions of the login
 		statements = append(statements, fmt.Sprintf("GRANT %s, %s TO CURRENT_USER", s.owner, name))
 	}
 	for i, statement := range statements {
@@ -132,7 +132,7 @@ func (s *Server) makeLogin(ctx context.Context, name string) (login, error) {
 	return made, nil
 }
 
-// share makes a role that all reviews on the server share, unless there is one of the name.
+// share makes a role shared by all reviews on the server, unless one exists.
 func (s *Server) share(ctx context.Context, name string) error {
 	if slices.Contains(s.shared, name) {
 		return nil
@@ -150,7 +150,7 @@ func (s *Server) share(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it has no effect
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // no effect after a commit
 	_, err = tx.Exec(ctx, fmt.Sprintf("CREATE ROLE %s NOLOGIN; COMMENT ON ROLE %s IS '%s'", quoted, quoted, roleMark))
 	if state := stateOf(err); state == duplicateObject || state == uniqueViolation {
 		return nil // another review was faster
@@ -161,11 +161,11 @@ func (s *Server) share(ctx context.Context, name string) error {
 	return tx.Commit(ctx)
 }
 
-// mostRoles is how many roles a review makes: it holds a lock for each.
+// mostRoles is how many roles a review makes, with a lock for each.
 const mostRoles = 200
 
-// MakeRoles makes the roles the project's SQL names, without rights, as far as the server does not have them. They are
-// dropped at the end. It returns those that could not be made.
+// MakeRoles makes the roles the project's SQL names, without rights, unless the server has such a role. The end of the
+// review drops these roles. MakeRoles returns the ones the server refused.
 func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +191,8 @@ func (s *Server) MakeRoles(ctx context.Context, names []string) (missing []strin
 	return missing, nil
 }
 
-// dropRoles drops the review's login, and the shared roles no other review uses. It also drops those that killed
-// reviews left.
+// dropRoles drops the review's login, and the shared roles no other review uses. It also drops roles left by killed
+// reviews.
 func (s *Server) dropRoles(ctx context.Context) error {
 	if !s.creates {
 		return nil
@@ -202,7 +202,7 @@ func (s *Server) dropRoles(ctx context.Context) error {
 		errs = errors.Join(errs, s.dropRole(ctx, login))
 	}
 	s.logins = nil
-	// The owner is the last: others may have rights from it.
+	// The owner is the last: others may have rights from the owner.
 	names := append(slices.DeleteFunc(slices.Clone(s.shared), func(name string) bool { return name == s.owner }), s.owner)
 	for _, name := range names {
 		if slices.Contains(s.shared, name) {
@@ -216,7 +216,7 @@ func (s *Server) dropRoles(ctx context.Context) error {
 	return errs
 }
 
-// dropShared drops a marked role unless another review uses it, or it has become a login.
+// dropShared drops a marked role unless another review uses the role, or the role has become a login.
 func (s *Server) dropShared(ctx context.Context, name string) error {
 	var alone bool
 	if err := s.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, hashtext($2))", rolesLock, name).Scan(&alone); err != nil || !alone {
@@ -231,8 +231,7 @@ func (s *Server) dropShared(ctx context.Context, name string) error {
 	return errors.Join(err, unlocked)
 }
 
-// dropRole drops a role with its rights. It stays if objects of a remaining database need it, or if it is
-// another role's.
+// dropRole drops a role with its rights. The role stays if objects of a remaining database or another role need it.
 func (s *Server) dropRole(ctx context.Context, name string) error {
 	quoted := pgx.Identifier{name}.Sanitize()
 	var elsewhere bool
@@ -244,7 +243,7 @@ func (s *Server) dropRole(ctx context.Context, name string) error {
 	}
 	for _, statement := range []string{"DROP OWNED BY " + quoted, "DROP ROLE IF EXISTS " + quoted} {
 		if strings.HasPrefix(statement, "DROP OWNED") && (!s.super || elsewhere) {
-			continue // it has no rights beyond databases that are gone, or stays for others, with its rights there
+			continue // no rights are left beyond dropped databases, or the role stays for others, with its rights there
 		}
 		_, err := s.admin.Exec(ctx, statement)
 		if state := stateOf(err); state == dependentObjects || state == undefinedObject || state == notAllowed {
@@ -257,7 +256,7 @@ func (s *Server) dropRole(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropLeftRoles drops the roles of killed reviews, and logs those that stay. Their databases are gone already.
+// dropLeftRoles drops the roles of killed reviews, and logs the remaining ones. Their databases are gone already.
 func (s *Server) dropLeftRoles(ctx context.Context) error {
 	return s.dropEach(ctx, s.dropShared,
 		"SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = $1 ORDER BY starts_with(rolname, $2), rolname", roleMark, owner)
@@ -277,7 +276,7 @@ func (s *Server) as(l login, u url.URL) url.URL {
 	return u
 }
 
-// Own reports whether the project's SQL runs as a role the review made. Otherwise role names the one it runs as.
+// Own reports whether the project's SQL runs as a role the review made. Otherwise role is the role in use.
 func (s *Server) Own() (role string, own bool) {
 	if s.login.name == "" {
 		return s.role, false
@@ -291,7 +290,7 @@ func (s *Server) prepare(ctx context.Context, name string, extensions []Extensio
 		return nil
 	}
 	statements := make([]string, 0, 1+len(extensions))
-	if s.version >= 15_00_00 || s.super { // otherwise any role may make objects in it
+	if s.version >= 15_00_00 || s.super { // otherwise any role may make objects there
 		statements = append(statements, "ALTER SCHEMA public OWNER TO "+s.owner)
 	}
 	for _, e := range extensions {

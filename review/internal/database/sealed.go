@@ -21,7 +21,7 @@ func (k Key) seal(note []byte) ([]byte, error) {
 	return sealing.Seal(nonce, nonce, note, nil), nil
 }
 
-// open decrypts a note, and refuses one that was changed.
+// open decrypts a note, and refuses a changed one.
 func (k Key) open(sealed []byte) ([]byte, error) {
 	sealing, err := k.cipher()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package database makes the databases of a review: on the server that tests use (internal/pgserver), migrated by
-// dbmate, copied from one another, and dropped when the review ends.
+// Package database makes the databases of a review: on the server of the tests (internal/pgserver), migrated by dbmate,
+// copied from one another, and dropped when the review ends.
 package database
 
 import (
@@ -25,8 +25,8 @@ import (
 // database postgres while it runs. So the next review recognises left-over databases and drops them.
 const reviewsLock = 0x66667276
 
-// fileCopySize is the size from which copying a database's files is faster than also writing them to the log. A server with
-// fsync off copies the files of any database: it is half the work.
+// fileCopySize is the size from which copying a database's files is faster than also writing to the log. A server with
+// fsync off copies the files of any database, with half the work.
 const fileCopySize = 256 << 20
 
 // Server is a server with the databases of one review. Its methods may be called by several goroutines.
@@ -50,7 +50,7 @@ type Server struct {
 	mu         sync.Mutex
 	admin      *pgx.Conn
 	created    int
-	names      map[string]bool // of those not yet dropped
+	names      map[string]bool // databases not yet dropped
 	logins     []string        // not yet dropped
 	shared     []string        // roles whose lock the review holds
 	proved     bool            // the login works
@@ -61,7 +61,7 @@ type Server struct {
 // source.
 type Container func(ctx context.Context, image string) (serverURL string, err error)
 
-// Start finds the server, or starts one, and drops the databases of killed reviews. It logs steps that take seconds.
+// Start finds the server, or starts one, and drops the databases of killed reviews. It logs slow steps.
 //
 // FF_POSTGRES, FF_POSTGRES_VERSION and DATABASE_URL choose the server, as for tests. Errors hold no password.
 func Start(ctx context.Context, container Container, log io.Writer) (*Server, error) {
@@ -71,7 +71,7 @@ func Start(ctx context.Context, container Container, log io.Writer) (*Server, er
 	}
 	s := &Server{server: found, names: map[string]bool{}, log: log, longest: longestSession}
 	if s.base, err = url.Parse(found.URL()); err != nil {
-		return nil, errors.Join(errors.New("DATABASE_URL is not a URL"), found.Stop()) // its text may hold a password
+		return nil, errors.Join(errors.New("DATABASE_URL is not a URL"), found.Stop()) // the text may hold a password
 	}
 	if s.admin, err = pgx.Connect(ctx, s.url("postgres")); err != nil {
 		return nil, errors.Join(err, found.Stop())
@@ -109,13 +109,13 @@ func (s *Server) begin(ctx context.Context) error {
 	return s.dropLeftRoles(ctx)
 }
 
-// dropLeft drops the databases and then the logins of killed reviews. It logs those that stay.
+// dropLeft drops the databases and then the logins of killed reviews. It logs the remaining ones.
 func (s *Server) dropLeft(ctx context.Context) error {
 	return s.dropEach(ctx, s.dropAbandoned, `SELECT datname::text FROM pg_database WHERE datname ~ '^ff_review_[0-9a-f]{8}_'
 		UNION ALL SELECT rolname::text FROM pg_roles WHERE $1 AND rolname ~ '^ff_review_[0-9a-f]{8}_(base_)?login$'`, s.creates)
 }
 
-// dropEach drops the names a query returns. It logs those that stay.
+// dropEach drops the names a query returns, and logs the remaining ones.
 func (s *Server) dropEach(ctx context.Context, drop func(ctx context.Context, name string) error, query string, args ...any) error {
 	rows, err := s.admin.Query(ctx, query, args...)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Server) dropEach(ctx context.Context, drop func(ctx context.Context, na
 	return ctx.Err()
 }
 
-// stays logs that something of a killed review could not be dropped. It does not end the present one.
+// stays logs a leftover of a killed review, without ending the present one.
 func (s *Server) stays(name string, err error) {
 	if s.log != nil {
 		fmt.Fprintf(s.log, "%s of a killed review stays: %v\n", name, err)
@@ -163,7 +163,7 @@ func (s *Server) dropAbandoned(ctx context.Context, name string) error {
 // Version is the server's version in the form of server_version_num: 150004.
 func (s *Server) Version() int { return s.version }
 
-// Source says in a sentence which server was chosen and why. It holds no password.
+// Source says in a sentence which server was chosen and why, without a password.
 func (s *Server) Source() string { return s.server.Source() }
 
 func (s *Server) url(name string) string {
@@ -183,13 +183,13 @@ func (s *Server) loginURL(l login, name string) string {
 // Database is a database of a review.
 type Database struct {
 	Name string
-	// URL is for the project's SQL: its role has no rights outside the database. It holds the password.
+	// URL is for the project's SQL: the role has no rights outside the database. The URL holds the password.
 	URL string
 
 	server *Server
 }
 
-// Create makes an empty database. The label is part of its name, which people read on the server meanwhile.
+// Create makes an empty database. The label is part of the name, for a reader of the server's list meanwhile.
 func (s *Server) Create(ctx context.Context, label string) (*Database, error) {
 	d, err := s.create(ctx, label, "template0")
 	if err != nil {
@@ -205,10 +205,10 @@ func (s *Server) Copy(ctx context.Context, of *Database, label string) (*Databas
 	return s.create(ctx, label, of.Name)
 }
 
-// strategy returns the clause of CREATE DATABASE that says how the template is copied.
+// strategy returns the clause of CREATE DATABASE for the way of copying the template.
 func (s *Server) strategy(ctx context.Context, template string) (string, error) {
 	const copyFiles = " STRATEGY file_copy"
-	if s.version < 15_00_00 { // it always copies files
+	if s.version < 15_00_00 { // always copies files
 		return "", nil
 	}
 	if !s.syncs {
@@ -243,8 +243,8 @@ func (s *Server) create(ctx context.Context, label, template string) (*Database,
 	return &Database{Name: name, URL: s.loginURL(s.login, name), server: s}, nil
 }
 
-// patiently runs a statement about a database that nothing may use meanwhile. A closed session takes a moment to end,
-// and two copies of one template wait for each other.
+// patiently runs a statement about a database without other users. A closed session takes a moment to end, and two
+// copies of one template wait for each other.
 func (s *Server) patiently(ctx context.Context, statement string) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		_, err := s.admin.Exec(ctx, statement)
@@ -259,7 +259,7 @@ func (s *Server) patiently(ctx context.Context, statement string) error {
 	}
 }
 
-// Drop ends the sessions on the database and drops it.
+// Drop ends the sessions on the database, which it drops.
 func (d *Database) Drop(ctx context.Context) error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
@@ -297,7 +297,7 @@ func (s *Server) Close(ctx context.Context) error {
 	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.admin.IsClosed() { // by a statement that ctx interrupted
+	if s.admin.IsClosed() { // by a statement interrupted by ctx
 		var err error
 		if s.admin, err = pgx.Connect(ctx, s.url("postgres")); err != nil {
 			return err
@@ -305,13 +305,13 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.dropTogether(ctx)
 	var errs error
-	for name := range s.names { // those dropTogether has not dropped
+	for name := range s.names { // left by dropTogether
 		errs = errors.Join(errs, s.drop(ctx, name))
 	}
 	return errors.Join(errs, s.dropRoles(ctx), s.admin.Close(ctx), s.server.Stop())
 }
 
-// dropTogether drops the databases in sessions side by side, as far as the server takes them.
+// dropTogether drops the databases in sessions side by side, as far as the server allows.
 func (s *Server) dropTogether(ctx context.Context) {
 	dropped := make(chan string, len(s.names))
 	var dropping sync.WaitGroup

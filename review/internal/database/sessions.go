@@ -17,7 +17,7 @@ const (
 	longestSession   = 30 * time.Minute
 )
 
-// Connect opens a session. It is closed after half an hour, so no statement of a project lasts for ever.
+// Connect opens a session of at most half an hour, so no statement of a project lasts for ever.
 func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(d.URL)
 	if err != nil {

@@ -33,7 +33,7 @@ func (o *observation) slow(d did) (worked, changed []uint32) {
 }
 
 // stopping returns the relations whose lock stops programs, strongest first, then by name. Programs never write to a
-// materialized view, and an index stands for its table.
+// materialized view, and an index counts as its table.
 func (o *observation) stopping(h held) []uint32 {
 	oids := slices.DeleteFunc(slices.Collect(maps.Keys(h)), func(oid uint32) bool {
 		r, m := o.old[oid], h[oid]
@@ -56,7 +56,7 @@ func (o *observation) table(oid uint32) string {
 	return o.old[oid].name
 }
 
-// judge derives findings from a statement's effects, and adds its locks to those of the transaction.
+// judge derives findings from a statement's effects, and adds the locks to the transaction's.
 func (o *observation) judge(run *running, saw seen) {
 	stopping := o.stopping(saw.held)
 	worked, changed := o.slow(saw.did)
@@ -91,7 +91,7 @@ func (o *observation) judge(run *running, saw seen) {
 
 func (o *observation) find(f report.Finding) { o.result.Findings = append(o.result.Findings, f) }
 
-// stops is the finding for a statement that holds a lock while it works.
+// stops is the finding for a statement with a lock during its work.
 func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32) report.Finding {
 	first := stopping[0]
 	name, who := rule.LockBlocksWriters.Name, "writers"
@@ -107,8 +107,8 @@ func (o *observation) stops(saw seen, stopping []uint32, h held, worked []uint32
 	}
 }
 
-// keeps adds a finding for a statement that works while the transaction holds the lock of an earlier one, once for
-// the first such statement.
+// keeps adds a finding for work under the lock of an earlier statement of the transaction, once for the first such
+// work.
 func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, worked []uint32) {
 	first := earlier[0]
 	if run.kept[first] >= h[first] {
@@ -129,7 +129,7 @@ func (o *observation) keeps(run *running, saw seen, earlier []uint32, h held, wo
 	})
 }
 
-// writes is the finding for a statement that changes most rows of tables.
+// writes is the finding for changes of most rows of tables.
 func (o *observation) writes(saw seen, changed []uint32) report.Finding {
 	names := o.old.names(changed)
 	return report.Finding{
@@ -160,7 +160,7 @@ func (o *observation) judgeUntimed(run *running) {
 	detail := fmt.Sprintf("The migration takes %s and sets no `lock_timeout`. It waits for one long %s, and later queries wait behind it. %s",
 		o.lockWords(stopping, h), blocker(h[first]), waitWords(worst.measured.Waiting))
 	do := rules.AdviseOn(worst.tree, o.tool())
-	if !strings.Contains(do, o.tool().Alone()) { // a setting beside the statement would contradict that
+	if !strings.Contains(do, o.tool().Alone()) { // a setting beside the statement would contradict the advice
 		do = strings.TrimSpace(do + " " + rules.TimeoutAdvice(o.tool(), run.Up))
 	}
 	o.find(report.Finding{
@@ -197,7 +197,7 @@ func (o *observation) failsOnRows(s project.Statement, tree ddl.Statement, err e
 	})
 }
 
-// refusal returns the server's message, without values of rows: those of class 22 hold some, and so do details.
+// refusal returns the server's message, without values of rows: messages of class 22 hold some, and so do details.
 func refusal(err error) string {
 	refused, is := errors.AsType[*pgconn.PgError](err)
 	if !is || strings.HasPrefix(refused.Code, "22") {
@@ -206,7 +206,7 @@ func refusal(err error) string {
 	return fmt.Sprintf("The database says: %s (SQLSTATE %s).", refused.Message, refused.Code)
 }
 
-// work describes a statement's effects on the relations that count.
+// work describes a statement's effects on the relevant relations.
 func (o *observation) work(d did, worked []uint32) string {
 	pick := func(from []uint32) []string {
 		return o.old.names(slices.DeleteFunc(slices.Clone(from), func(oid uint32) bool { return !slices.Contains(worked, oid) }))
@@ -268,7 +268,7 @@ func advice(tree ddl.Statement, tool project.Tool) string {
 	}
 	for _, a := range tree.Actions() {
 		if a.Kind == ddl.Validate {
-			continue // alone, it stops no program
+			continue // alone, the lock stops no program
 		}
 		if do := rules.Advise(a, tool); do != "" {
 			return do
@@ -285,8 +285,8 @@ func (o *observation) tool() project.Tool {
 	return o.Migrations[0].Tool
 }
 
-// Replace removes the guesses of internal/rules from the findings if the statement was observed: the observations
-// replace them.
+// Replace removes the guesses of internal/rules from the findings if the statement was observed: the observations are
+// better.
 func Replace(guessed []report.Finding, seen *Result) []report.Finding {
 	observed := map[report.Place]bool{}
 	for _, s := range seen.Statements {

@@ -12,7 +12,7 @@ import (
 // keys are the foreign keys of base: the locks of an insert into a table, and of a delete from it.
 type keys struct {
 	inserts, deletes map[uint32]held
-	tables           map[string]uint32 // by name; one that has to be quoted is not found
+	tables           map[string]uint32 // by name; a quoted name is not found
 }
 
 func (o *observation) readKeys(ctx context.Context) (keys, error) {

@@ -25,10 +25,10 @@ import (
 type Options struct {
 	// Migrations are the new ones, in order.
 	Migrations []project.Migration
-	// Queries are those of the programs that run during the deployment: base's.
+	// Queries are base's, from the programs running during the deployment.
 	Queries []project.Query
-	// Small reports a table that stays small in every deployment of the project: work on its rows takes no time. The
-	// name is in SQL syntax. Nil: there is none.
+	// Small reports a table that stays small in every deployment of the project: work on the rows takes no time. The name
+	// is in SQL syntax. Nil: no table is small.
 	Small func(table string) bool
 }
 
@@ -36,16 +36,16 @@ type Options struct {
 type Result struct {
 	Statements []report.Statement
 	Findings   []report.Finding
-	// Skipped are sentences about steps that could not be observed.
+	// Skipped are sentences about unobserved steps.
 	Skipped []string
 }
 
-// Check runs the migrations on a database with base's schema and rows. It leaves the database at head's schema, as
-// far as the statements succeeded. connect opens sessions on it, eight at most; no other session may use it
+// Check runs the migrations on a database with base's schema and rows. Check leaves the database at head's schema, as
+// far as the statements succeeded. connect opens sessions on the database, eight at most; there may be no other session
 // meanwhile.
 //
-// An error means that there is no result: the server failed, or ctx ended. A statement that fails is reported, and
-// those after it are tried nevertheless.
+// After an error there is no result: the server failed, or ctx ended. A failed statement is reported, and later ones
+// are tried nevertheless.
 func Check(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), opts Options) (_ *Result, err error) {
 	o := &observation{Options: opts, connect: connect, result: new(Result), seen: map[string][]report.Waiting{}}
 	defer func() {
@@ -92,14 +92,14 @@ type observation struct {
 	main    *pgx.Conn // runs the statements
 	watch   *pgx.Conn // sees the locks of main
 	trying  []*pgx.Conn
-	turn    sync.Mutex // held by the query that runs, and is not only analysed
+	turn    sync.Mutex // held by the running, not only analysed query
 	old     relations
 	needs   []need
 	seen    map[string][]report.Waiting // by the locked relations
 	result  *Result
 }
 
-// session opens a session with settings that make runs alike: parallel workers would count on their own.
+// session opens a session with settings for equal runs: parallel workers would count on their own.
 func (o *observation) session(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := o.connect(ctx)
 	if err != nil {
@@ -119,16 +119,16 @@ func settle(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// running is the state of a migration that runs.
+// running is the state of a running migration.
 type running struct {
 	project.Migration
 	sending  *rules.Sending
-	together bool // its statements need one transaction
-	// held are the locks of the transaction so far, by statement: their sum counts if it is one transaction.
+	together bool // the statements need one transaction
+	// held are the locks of the transaction so far, by statement: the sum counts in one transaction.
 	held held
 	by   map[uint32]report.Place
 	kept held // locks already reported as held too long
-	// untimed are the statements that took locks without a timeout.
+	// untimed are the statements with locks without a timeout.
 	untimed []seen
 }
 
@@ -186,7 +186,7 @@ func exec(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return err
 }
 
-// isServers reports that the server refused, and the session continues.
+// isServers reports a refusal by the server, after which the session continues.
 func isServers(err error) bool {
 	_, is := errors.AsType[*pgconn.PgError](err)
 	return is

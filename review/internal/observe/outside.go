@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/project"
 )
 
-// outside runs a statement that cannot run in a transaction. It is stopped at its first lock on the tables it names,
-// and reported to hold that lock.
+// outside runs a statement that cannot run in a transaction. The statement is stopped at the first lock on its named
+// tables, and reported to hold the lock.
 func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl.Statement) (seen, error) {
 	saw := seen{Statement: s, tree: tree, outside: true, held: held{}}
 	brake, err := o.brake(ctx, tree)
@@ -46,7 +46,7 @@ func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl
 	if err != nil {
 		return saw, err
 	}
-	// Its counters have gone with its own transactions, so only files show its work.
+	// The counters have gone with the statement's own transactions, so only files show the work.
 	after.counters = before.counters
 	saw.did = o.old.between(before, after, tree.Truncates())
 	saw.measured.WALBytes = after.wal - before.wal
@@ -56,7 +56,7 @@ func (o *observation) outside(ctx context.Context, s project.Statement, tree ddl
 	return saw, err
 }
 
-// whileHeldUp watches main until it waits for the brake or has ended, and leaves its result in ended.
+// whileHeldUp watches main until main waits for the brake or has ended, and leaves main's result in ended.
 func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *seen) error {
 	pid := o.main.PgConn().PID()
 	for {
@@ -77,7 +77,7 @@ func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *se
 			return err
 		}
 		for oid, m := range locks {
-			if waits || m >= shareUpdateExclusive { // brief row locks of a procedure that commits appear by chance
+			if waits || m >= shareUpdateExclusive { // brief row locks of a procedure with COMMIT appear by chance
 				saw.held[oid] = max(saw.held[oid], m)
 			}
 		}
@@ -88,7 +88,7 @@ func (o *observation) whileHeldUp(ctx context.Context, ended chan error, saw *se
 	}
 }
 
-// brake locks the tables a statement names, so the statement waits. Nil: it names none.
+// brake locks the tables a statement names, so the statement waits. Nil: there are no tables.
 func (o *observation) brake(ctx context.Context, tree ddl.Statement) (*pgx.Conn, error) {
 	var tables []string
 	for _, name := range tree.Names() {

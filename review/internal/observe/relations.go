@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// mode is a lock mode, from weak to strong. Only some of them exclude each other, see conflicts.
+// mode is a lock mode, from weak to strong. Only some modes exclude each other, see conflicts.
 type mode int
 
 const (
@@ -31,7 +31,7 @@ var modeNames = [...]string{
 	exclusive: "ExclusiveLock", accessExclusive: "AccessExclusiveLock",
 }
 
-// words is the mode as SQL spells it.
+// words is the mode as spelled in SQL.
 func (m mode) words() string {
 	return [...]string{
 		accessShare: "ACCESS SHARE", rowShare: "ROW SHARE", rowExclusive: "ROW EXCLUSIVE", shareUpdateExclusive: "SHARE UPDATE EXCLUSIVE",
@@ -113,8 +113,8 @@ func (h held) add(more held) {
 	}
 }
 
-// readLocks returns the locks a session holds and, with waiting, those it waits for. It leaves out ACCESS SHARE, which
-// every query takes, unless all is set.
+// readLocks returns the locks a session holds and, with waiting, the locks awaited. ACCESS SHARE, taken by every query,
+// is left out unless all is set.
 func (rs relations) readLocks(ctx context.Context, conn *pgx.Conn, pid uint32, waiting, all bool) (held, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT l.relation, l.mode FROM pg_locks AS l
@@ -135,7 +135,7 @@ func (rs relations) readLocks(ctx context.Context, conn *pgx.Conn, pid uint32, w
 	return h, err
 }
 
-// locks lists held locks by name. An index is listed if its lock is stronger than its table's, and keeps readers out.
+// locks lists held locks by name. An index is listed if its lock is stronger than the table's, and keeps readers out.
 func (rs relations) locks(h held) []report.Lock {
 	var list []report.Lock
 	for oid, m := range h {
@@ -164,7 +164,7 @@ type counters struct {
 	scans, read, fetched, changed int64
 }
 
-// state is the state that statements change, as seen by their own session.
+// state is the state changed by statements, as seen by their own session.
 type state struct {
 	files    map[uint32]uint32
 	counters map[uint32]counters

@@ -22,7 +22,7 @@ type trigger struct {
 	inserts, updates, erase bool
 }
 
-// readTriggers returns those that exist, by OID.
+// readTriggers returns the existing triggers, by OID.
 func readTriggers(ctx context.Context, conn *pgx.Conn) (map[uint32]trigger, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT t.oid, t.tgrelid, t.tgname::text, p.proname::text, md5(p.prosrc), t.tgtype & 4 > 0, t.tgtype & 16 > 0, t.tgtype & 8 > 0
@@ -40,8 +40,8 @@ func readTriggers(ctx context.Context, conn *pgx.Conn) (map[uint32]trigger, erro
 	return all, err
 }
 
-// newTriggers writes to the tables that have new or changed triggers: two transactions, two rows. If one waits for
-// the other while the trigger is on, and not while it is off, the trigger is the cause.
+// newTriggers writes to the tables with new or changed triggers: two transactions, two rows. If one waits for the other
+// while the trigger is on, and not while off, the trigger is the cause.
 func (o *observation) newTriggers(ctx context.Context, before map[uint32]trigger) error {
 	after, err := readTriggers(ctx, o.watch)
 	if err != nil {
@@ -125,7 +125,7 @@ func (o *observation) newTrigger(ctx context.Context, pair [2]*pgx.Conn, t trigg
 	return nil
 }
 
-// placeOf returns the last statement that creates the trigger, or else its function.
+// placeOf returns the last statement to create the trigger, or else its function.
 func (o *observation) placeOf(t trigger) report.Place {
 	var byName, byFunction, last report.Place
 	for _, m := range o.Migrations {
@@ -162,10 +162,10 @@ func (o *observation) someRows(ctx context.Context, table string) ([]string, err
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// write is a way to write to a row: "%[1]s" is its place, "%[2]d" the number of the writer.
+// write is a way to write to a row: "%[1]s" is the place, "%[2]d" the number of the writer.
 type write struct{ verb, sql string }
 
-// writesOf returns statements for which the trigger fires, as far as its WHEN allows.
+// writesOf returns statements for which the trigger fires, as far as WHEN allows.
 func (o *observation) writesOf(ctx context.Context, t trigger, table string) ([]write, error) {
 	rows, err := o.watch.Query(ctx, `
 		SELECT quote_ident(a.attname), coalesce(y.typcategory::text, ''), y.typname::text, EXISTS (
@@ -208,8 +208,8 @@ func (o *observation) writesOf(ctx context.Context, t trigger, table string) ([]
 	return all, nil
 }
 
-// collisions writes to the first row and, before that is committed, to each of the others in turn. It returns how
-// many of these waited, and how many could be tried.
+// collisions writes to the first row and, before the commit, to each of the others in turn. It returns how many writes
+// waited, and how many could be tried.
 func collisions(ctx context.Context, pair [2]*pgx.Conn, w write, rows []string) (waited, tried int, err error) {
 	for _, row := range rows[1:] {
 		var results [2]error

@@ -20,10 +20,10 @@ import (
 // need has the locks of a query on the untouched base.
 type need struct {
 	project.Query
-	analysed held     // when the server analyses it
-	ran      held     // when it runs, as far as that was possible
-	keyed    held     // by the foreign keys of its inserts and deletes, if it does any
-	args     []string // of that run, as literals
+	analysed held     // when the server analyses the query
+	ran      held     // when the query runs, as far as possible
+	keyed    held     // by the foreign keys of its inserts and deletes, if any
+	args     []string // of the run, as literals
 }
 
 // readNeeds finds the locks of each query.
@@ -92,10 +92,10 @@ func (o *observation) needOf(ctx context.Context, q project.Query, values *argum
 	if n.args, err = values.For(ctx, q.SQL, description.ParamOIDs); err != nil {
 		return n, true, err
 	}
-	// A query that takes longer sleeps, or waits for an event that does not come.
+	// A longer query sleeps, or waits for an event that does not come.
 	if err := exec(ctx, conn, "SET LOCAL statement_timeout = '5s'; "+arguments.Execute(prepared, n.args)); err != nil {
 		if isServers(err) {
-			return n, true, nil // its locks have gone with the failed transaction
+			return n, true, nil // the locks have gone with the failed transaction
 		}
 		return n, true, err
 	}
@@ -105,7 +105,7 @@ func (o *observation) needOf(ctx context.Context, q project.Query, values *argum
 
 const prepared = "review" // the name of the current query in its session
 
-// waiting tries the queries that may conflict with the held locks, and returns those that wait, by name.
+// waiting tries the queries that may conflict with the held locks, and returns the waiting ones, by name.
 func (o *observation) waiting(ctx context.Context, h held) ([]report.Waiting, error) {
 	strong := held{}
 	for oid, m := range h {
@@ -164,8 +164,8 @@ func (o *observation) waiting(ctx context.Context, h held) ([]report.Waiting, er
 	return list, nil
 }
 
-// try reports whether a query waits for one of the locks now. If analysing the query met such a lock on the base, it
-// is only analysed. If only its foreign keys would meet one, their locks are taken in its place.
+// try reports whether a query waits for one of the locks now. If analysing the query met such a lock on the base, the
+// query is only analysed. If only its foreign keys would meet one, the keys' locks are taken in its place.
 func (o *observation) try(ctx context.Context, conn *pgx.Conn, n need, strong held) (waits bool, err error) {
 	if !n.analysed.meets(strong) && n.ran.meets(strong) {
 		o.turn.Lock() // two running queries could wait for each other's rows

@@ -45,7 +45,7 @@ func (n *node) below(above *node, visit func(n, above *node)) {
 	}
 }
 
-// title describes the node, without the parts that depend only on the statistics.
+// title describes the node, without the parts dependent only on the statistics.
 func (n *node) title() string {
 	parts := []string{n.Type}
 	if n.Operation != "" {
@@ -96,7 +96,7 @@ func bare(n *node) string {
 	return b.String()
 }
 
-// summary describes in one line how the plan reads its tables, and its sorts.
+// summary describes in one line the reading of tables, and the sorts.
 func (n *node) summary() string {
 	var parts []string
 	n.walk(func(n, _ *node) {
@@ -113,14 +113,14 @@ func (n *node) summary() string {
 // explained are the plans of one query on one side.
 type explained struct {
 	query   project.Query
-	generic *node // nil if the settings rule it out, or nothing was planned
+	generic *node // nil if ruled out by the settings, or nothing was planned
 	custom  *node
 	indexed *node // generic, with sequential scans disabled
 	err     error // the reason why there is none
 	skipped string
 }
 
-// plans returns the plans that count, by name.
+// plans returns the relevant plans, by name.
 func (e *explained) plans() map[string]*node {
 	found := make(map[string]*node)
 	if e.generic != nil {
@@ -132,7 +132,7 @@ func (e *explained) plans() map[string]*node {
 	return found
 }
 
-// side is one database with the plans of a side's queries on it.
+// side is one database with the plans of a side's queries.
 type side struct {
 	conn     *pgx.Conn
 	settings map[string]string

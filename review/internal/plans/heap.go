@@ -23,7 +23,7 @@ type update struct {
 	Columns string // joined by commas
 }
 
-// updatesOf returns the updates of a statement, including those of its CTEs and of ON CONFLICT.
+// updatesOf returns the updates of a statement, including updates in CTEs and in ON CONFLICT.
 func updatesOf(sql string) []update {
 	tree, err := syntax.Parse(sql)
 	if err != nil {
@@ -55,10 +55,10 @@ func updatesOf(sql string) []update {
 }
 
 // updates finds the updates of head's queries that are no longer heap-only after the change, although the query's
-// updates of that table were before.
+// updates of the table were before.
 //
-// It measures: rows of the filled tables get other values in these columns, and pg_stat_xact_all_tables returns how
-// many of the new versions needed no index entries. Everything is rolled back.
+// The check measures: rows of the filled tables get other values in the columns, and pg_stat_xact_all_tables returns
+// how many of the new versions needed no index entries. Everything is rolled back.
 func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 	before := &heap{conn: c.before.conn, known: make(map[update]*bool)}
 	after := &heap{conn: c.after.conn, known: make(map[update]*bool)}
@@ -70,7 +70,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 	for _, q := range c.Head.Queries {
 		old, ok := c.Base.Query(q.Name)
 		if !ok {
-			old = q // a new query: the result its updates would have had
+			old = q // a new query: the result of its updates before the change
 		}
 		was := updatesOf(old.SQL)
 		for _, u := range updatesOf(q.SQL) {
@@ -94,7 +94,7 @@ func (c *check) updates(ctx context.Context) ([]report.Finding, error) {
 			}
 		}
 	}
-	// A finding for each table and the indexes that prevent it, rather than for each of the queries.
+	// A finding for each table and its hindering indexes, rather than for each query.
 	byTable := make(map[string][]project.Query)
 	columns := make(map[string][]string)
 	for e, queries := range ended {
@@ -147,7 +147,7 @@ type heap struct {
 	known map[update]*bool
 }
 
-// only reports whether an update of these columns is heap-only. Nil: it could not be tried, as on an empty table.
+// only reports whether an update of the columns is heap-only. Nil: unknown, as on an empty table.
 func (h *heap) only(ctx context.Context, u update) (*bool, error) {
 	if result, ok := h.known[u]; ok {
 		return result, nil
@@ -187,8 +187,8 @@ func (h *heap) only(ctx context.Context, u update) (*bool, error) {
 	return result, nil
 }
 
-// measure updates one row a few times. The first new version goes to a page with room, as vacuum and the fill factor
-// leave in production; one of the next stays there, if the indexes let it.
+// measure updates one row a few times. The first new version goes to a page with free space, as vacuum and the fill
+// factor leave in production; one of the next stays there, if the indexes allow.
 func (h *heap) measure(ctx context.Context, tx pgx.Tx, table, sets string) (result *bool, err error) {
 	name := pgx.Identifier{table}.Sanitize()
 	err = pgx.BeginFunc(ctx, tx, func(sub pgx.Tx) error {
@@ -236,7 +236,7 @@ func (h *heap) count(ctx context.Context, tx pgx.Tx, table string, hot, all *int
 }
 
 // sets returns assignments that give each column of a row t another value: another row's or, failing that, a made-up
-// one; with madeUp the other way round. Empty: the table does not have these columns.
+// one; with madeUp the other way round. Empty: the table does not have the columns.
 func (h *heap) sets(ctx context.Context, tx pgx.Tx, u update, madeUp bool) (string, error) {
 	name := pgx.Identifier{u.Table}.Sanitize()
 	var sets []string

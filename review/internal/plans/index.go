@@ -24,7 +24,7 @@ type index struct {
 	TableOID  uint32
 	Parent    string // of a partition's index, the name of the whole table's
 	Enforces  bool   // uniqueness, an exclusion, the identity of rows for replication
-	Serves    string // a foreign key whose check looks rows up by it
+	Serves    string // a foreign key whose check looks rows up by the index
 	Columns   []string
 	Method    string
 	Condition string // must be equal, beside the columns, for two indexes to serve the same
@@ -66,7 +66,7 @@ func readIndexes(ctx context.Context, conn *pgx.Conn) (map[string]*index, error)
 	return indexes, nil
 }
 
-// used returns the indexes that plans use. An index of a partition also counts for the index of the whole table.
+// used returns the indexes in plans. An index of a partition also counts for the index of the whole table.
 func (s *side) used() map[string]bool {
 	used := make(map[string]bool)
 	for _, e := range s.queries {
@@ -99,8 +99,8 @@ func (s *side) unused() map[string]*index {
 	return found
 }
 
-// emptied returns the tables of before that queries of after don't read because their plans are empty: row security hides
-// all rows, or a condition is false. From version 17 on such a plan doesn't name the indexes it would use.
+// emptied returns the tables of before not read by queries of after because the plans are empty: row security hides all
+// rows, or a condition is false. From version 17 on such a plan doesn't name the indexes it would use.
 func (c *check) emptied() map[string]bool {
 	tables := make(map[string]bool)
 	for name, after := range c.after.queries {
@@ -122,7 +122,7 @@ func (e *explained) readsNothing() bool {
 	return nothing
 }
 
-// redundant returns, for an index, another one that serves every use of it: its columns lead the other's.
+// redundant returns, for an index, another one for every use: the index's columns lead the other's.
 func (s *side) redundant() map[string]string {
 	found := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(s.indexes)) {
@@ -161,7 +161,7 @@ func (i *index) covers(column string) bool {
 	return slices.Contains(i.Included, column) || slices.ContainsFunc(i.Columns, func(c string) bool { return strings.HasPrefix(c, column+" ") })
 }
 
-// places returns where migrations create each index, and which of them have a comment there that excuses a rule.
+// places returns where migrations create each index, and which indexes have a comment there with an excuse from a rule.
 func places(migrations []project.Migration) (at map[string]report.Place, excused map[string][]string) {
 	at, excused = make(map[string]report.Place), make(map[string][]string)
 	for _, m := range migrations {
@@ -201,8 +201,8 @@ func (c *check) indexes() []report.Finding {
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		i := unused[name]
 		switch known := c.before.indexes[name]; {
-		case c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches it, with the rows that programs no longer want
-		case emptied[i.Table[strings.LastIndexByte(i.Table, '.')+1:]] && before[name] == nil: // it's unknown whether queries would use it
+		case c.before.partition(i.Table) && !c.after.partition(i.Table): // the change detaches the partition, with the rows programs no longer want
+		case emptied[i.Table[strings.LastIndexByte(i.Table, '.')+1:]] && before[name] == nil: // a use by queries is unknown
 		case known == nil:
 			add(rule.IndexUnused.Name, name, report.Advice, fmt.Sprintf("No query uses the new index %s", report.Code(name)),
 				fmt.Sprintf("It is on `%s`. No plan of the queries takes it, not even where the server may not read tables whole. Every write keeps it.", i.Table),

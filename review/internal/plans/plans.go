@@ -21,19 +21,19 @@ import (
 // Input has the two sides [Check] compares.
 type Input struct {
 	Base, Head *project.Side
-	// Before is a database with base's schema, filled; After the same migrated to head's, its new tables filled too.
-	// Both are analysed. No other session may write to them meanwhile. Check undoes its changes.
+	// Before is a database with base's schema, filled; After the same migrated to head's, its new tables filled too. Both
+	// are analysed. No other session may write there meanwhile. Check undoes its changes.
 	Before, After string
 	// Large is the number of rows from which a table counts as large.
 	Large int64
-	// Sized reports whether the seed file gives a table's number of rows. In other tables new queries are a risk at
-	// most, since these may be small. Nil: there is no such table.
+	// Sized reports whether the seed file gives a table's number of rows. In other, possibly small tables new queries are
+	// a risk at most. Nil: there is no such table.
 	Sized func(table string) bool
-	// Settings are those of the project's programs' sessions, from the seed file.
+	// Settings are the settings of the project's programs' sessions, from the seed file.
 	Settings map[string]string
 }
 
-// Result is the result of [Check]: the plans that changed, and the queries that could not be checked, a line each.
+// Result is the result of [Check]: the changed plans, and the unchecked queries, a line each.
 type Result struct {
 	Findings []report.Finding
 	Changes  []report.Change
@@ -45,11 +45,10 @@ type check struct {
 	Input
 	before, after *side
 	refused       []string            // queries the schema of neither side accepts, with the reason
-	old           map[string][]string // problems that existed before, by rule: a line each
+	old           map[string][]string // problems from before, by rule: a line each
 }
 
-// Check plans the queries of both sides, each on its own database. It reports the differences, and problems of
-// head's.
+// Check plans the queries of both sides, each on its own database. The result has the differences, and head's problems.
 func Check(ctx context.Context, in Input) (*Result, error) {
 	c := &check{Input: in, old: make(map[string][]string)}
 	type read1 struct {
@@ -119,7 +118,7 @@ func Refused(lines []string) []string {
 	return []string{fmt.Sprintf("%d queries are refused by the schema that they were written for, as %s", len(lines), strings.Join(lines[:most], "; "))}
 }
 
-// modes are the ways to plan, in the order in which they are shown.
+// modes are the ways to plan, in the order of the report.
 var modes = []string{"generic", "custom"}
 
 // changes returns the differences between the plans of a query of both sides.
@@ -142,7 +141,7 @@ func (c *check) changes(name string) []report.Change {
 			Kind: "plan", Object: fmt.Sprintf("%s (%s)", name, mode), Before: old.summary(), After: now.summary(), Place: after.query.Place,
 			Details: "Before:\n" + from + "After:\n" + to,
 		}
-		if change.Before == change.After { // in one line they look the same
+		if change.Before == change.After { // equal in one line
 			change.After += "; composed otherwise"
 			if bare(old) == bare(now) {
 				change.After = change.Before + "; by other conditions"
@@ -158,7 +157,7 @@ type trouble map[[2]string]complaint
 
 type complaint struct {
 	what string
-	// perhaps: the plan may end long before it has read everything.
+	// perhaps: the plan may end long before reading everything.
 	perhaps bool
 }
 
@@ -208,11 +207,11 @@ func lacksSame(before, after error) bool {
 	return is && refused.Code == "42P01" && fmt.Sprint(before) == fmt.Sprint(after)
 }
 
-// query judges the plans of one of head's queries.
+// query checks the plans of one of head's queries.
 func (c *check) query(name string) []report.Finding {
 	after, before := c.after.queries[name], c.before.queries[name]
 	if after.err != nil {
-		// A query about a temporary table fails so on both sides, whether its text changed or not.
+		// A query about a temporary table fails so on both sides, with the same or another text.
 		if before != nil && before.err != nil && (before.query.SQL == after.query.SQL || lacksSame(before.err, after.err)) || !plannable(after.query.SQL) {
 			c.refused = append(c.refused, fmt.Sprintf("%s: %v", name, after.err))
 			return nil
@@ -230,7 +229,7 @@ func (c *check) query(name string) []report.Finding {
 		}
 	}
 	plans := after.plans()
-	all := make(map[[2]string][]string) // the modes that have it
+	all := make(map[[2]string][]string) // the modes with the problem
 	what := make(map[[2]string]string)
 	certain := make(map[[2]string]bool)
 	for _, mode := range modes {

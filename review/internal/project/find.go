@@ -17,12 +17,12 @@ func skipped(base string) bool {
 }
 
 // findMigrations returns the folder with the migrations: the wanted one, or the preferred one, or the only one of the
-// project. It decides which tool they are for, unless the caller said so. A side without migrations has neither.
+// project. The tool is decided here, unless the caller named one. A side without migrations has neither.
 func (s *Side) findMigrations(wanted, preferred string) (string, error) {
 	if wanted != "" {
 		dir := path.Clean(filepath.ToSlash(wanted))
 		if _, err := os.Stat(filepath.Join(s.Dir, dir)); errors.Is(err, fs.ErrNotExist) {
-			return "", nil // the change creates it
+			return "", nil // the change creates the folder
 		}
 		return dir, errors.Join(s.decide(dir, true), s.passOver(dir))
 	}
@@ -77,7 +77,7 @@ func holdsMigrations(f *folder, dir string) bool {
 	return err != nil || tool != ""
 }
 
-// unreadFolders reports the folders that may hold migrations, apart from the chosen one and those below it.
+// unreadFolders reports the folders that may hold migrations, apart from the chosen one and folders below.
 func (s *Side) unreadFolders(chosen string, candidates []string) {
 	why := "it may hold migrations, but those of `" + chosen + "` were reviewed: name the folder with --migrations-dir"
 	for _, dir := range candidates {
@@ -130,8 +130,8 @@ func (s *Side) look(found map[string]*folder, dir, name string) error {
 	return nil
 }
 
-// candidates returns the folders with a tool's marks, and others whose files are numbered and that sqlc reads or that
-// are named for migrations.
+// candidates returns the folders with a tool's marks, and folders with numbered files if sqlc reads the folder or it is
+// named for migrations.
 func (s *Side) candidates(folders map[string]*folder) (marked, plain []string) {
 	for dir, f := range folders {
 		switch {
@@ -165,7 +165,7 @@ func (s *Side) choose(folders map[string]*folder, marked, plain []string) (strin
 	return strings.Join(dirs, ""), nil
 }
 
-// onlyFlyway reports whether the folders are Flyway's and below the first: it reads them together.
+// onlyFlyway reports whether the folders are Flyway's and below the first: Flyway reads all together.
 func (s *Side) onlyFlyway(folders map[string]*folder, dirs []string) bool {
 	for i, dir := range dirs {
 		if !slices.Equal(folders[dir].marked, []Tool{Flyway}) || i > 0 && !strings.HasPrefix(dir, dirs[0]+"/") {
@@ -212,7 +212,7 @@ func (s *Side) decide(dir string, named bool) error {
 	return fmt.Errorf("%s holds no migrations", dir)
 }
 
-// decideBelow takes a folder without SQL files for Flyway's if folders below it have Flyway's files.
+// decideBelow takes a folder without SQL files for Flyway's if folders below have Flyway's files.
 func (s *Side) decideBelow(dir string) error {
 	names, err := s.filesOf(dir, true)
 	if err != nil {

@@ -65,7 +65,7 @@ type gooseFile struct {
 	line  int
 }
 
-// read splits a text as goose does: a statement ends with a line that ends with a semicolon, unless it stands between
+// read splits a text as goose does: a statement ends with a semicolon at the end of a line, except between
 // StatementBegin and StatementEnd.
 func (g *gooseFile) read(text string) error {
 	for line := range strings.Lines(text) {

@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Batch is a text the tool sends at once. If it has several statements, PostgreSQL runs them as one transaction.
+// Batch is a text the tool sends at once. PostgreSQL runs several statements in a batch as one transaction.
 type Batch struct {
 	SQL   string
 	Place report.Place // of its first line
@@ -19,8 +19,8 @@ type segment struct {
 	line int
 }
 
-// half makes a way up or down of segments, which the tool sends one after the other. If it sends each statement alone,
-// the only segment is split.
+// half makes a way up or down of segments, which the tool sends one after the other. If the tool sends each statement
+// alone, the only segment is split.
 func (s *Side) half(file string, segments []segment, transaction, oneByOne bool) Half {
 	h := Half{Transaction: transaction}
 	for i, part := range segments {
@@ -82,7 +82,7 @@ func (m *Migration) readComments(text string) {
 	}
 }
 
-// readStatements splits a text into statements, or reports that the parser does not take it.
+// readStatements splits a text into statements, or reports the parser's refusal.
 func (s *Side) readStatements(place report.Place, sql string) []Statement {
 	statements, err := Split(sql, place)
 	if err != nil {

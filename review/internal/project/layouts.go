@@ -29,7 +29,7 @@ func (r *reader) text(name string) (string, error) {
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), err
 }
 
-// readFolder reads the migrations of the folder, in the order in which the tool applies them.
+// readFolder reads the migrations of the folder, in the tool's order.
 func (s *Side) readFolder(dir string) error {
 	names, err := s.filesOf(dir, s.Tool == Flyway)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Side) readFolder(dir string) error {
 	return nil
 }
 
-// checkTern reports a gap in tern's numbers, with which it applies nothing.
+// checkTern reports a gap in tern's numbers, because of which tern applies nothing.
 func (r *reader) checkTern() {
 	if r.Tool != Tern {
 		return
@@ -103,7 +103,7 @@ func (s *Side) filesOf(dir string, deep bool) ([]string, error) {
 	return names, err
 }
 
-// add adds a migration that is not dbmate's.
+// add adds a migration of a tool other than dbmate.
 func (r *reader) add(name, version, text string) *Migration {
 	m := Migration{Tool: r.Tool, Version: version, File: path.Join(r.dir, name), Text: text}
 	m.readComments(text)
@@ -127,7 +127,7 @@ func (r *reader) dbmate(name string) error {
 }
 
 // pair reads golang-migrate's N_name.up.sql with the N_name.down.sql of its number. Each is sent as one text, without a
-// transaction around it.
+// transaction.
 func (r *reader) pair(name string) error {
 	parts := pairName.FindStringSubmatch(name)
 	if parts == nil || parts[3] != "up" {
@@ -309,7 +309,7 @@ var (
 	psqlCommand = regexp.MustCompile(`(?m)^[ \t]*\\\w`)
 )
 
-// plain reads a file that psql runs, a statement at a time.
+// plain reads a file for psql, a statement at a time.
 func (r *reader) plain(name string) error {
 	if !strings.HasSuffix(name, ".sql") {
 		return nil

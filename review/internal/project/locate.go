@@ -8,9 +8,9 @@ import (
 
 var words = regexp.MustCompile(`[\pL_][\pL\pN_$]*`)
 
-// Locate returns the place of the statement about an object, named as "table", "table.column" or "index on table":
-// the last one up, or down, that has most of the name's words. Without one it is the first migration's file, and
-// without migrations no place.
+// Locate returns the place of the statement about an object, named as "table", "table.column" or "index on table": the
+// last one up, or down, with most of the name's words. Without one the place is the first migration's file, and without
+// migrations no place.
 func Locate(migrations []Migration, object string, down bool) report.Place {
 	if len(migrations) == 0 {
 		return report.Place{}

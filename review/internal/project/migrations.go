@@ -55,12 +55,12 @@ func (s *Side) environment(name, otherwise string) string {
 func (s *Side) settings() map[string]string {
 	settings, err := godotenv.Read(filepath.Join(s.Dir, ".env"))
 	if err != nil {
-		return nil // dbmate refuses it as well
+		return nil // dbmate refuses the file as well
 	}
 	return settings
 }
 
-// ChangedSettings returns the names of dbmate's settings in .env that differ between the sides.
+// ChangedSettings returns the names of dbmate's settings in .env with a difference between the sides.
 func ChangedSettings(base, head *Side) []string {
 	was, is := base.settings(), head.settings()
 	changed := map[string]bool{}

@@ -36,7 +36,7 @@ func omit(ctx context.Context, file string, info os.FileInfo, staged string) (Om
 	return Omitted{}, false
 }
 
-// submodules returns the commits of the submodules in git's index. It has none if dir is in no repository.
+// submodules returns the commits of the submodules in git's index. There are none if dir is in no repository.
 func submodules(ctx context.Context, dir string) map[string]string {
 	listed, err := git(ctx, dir, nil, "ls-files", "-z", "--stage")
 	if err != nil {
@@ -52,8 +52,8 @@ func submodules(ctx context.Context, dir string) map[string]string {
 	return commits
 }
 
-// unreadOmitted reports the links and submodules that may bear on the result. A tool follows a link to a migration, so
-// one counts even if the change leaves it as it is.
+// unreadOmitted reports the links and submodules with a possible effect on the result. A tool follows a link to a
+// migration, so a link counts even if unchanged.
 func (s *Side) unreadOmitted(opts Options) {
 	for _, name := range slices.Sorted(maps.Keys(s.Omitted)) {
 		why := "a submodule, whose files the review does not read"
@@ -69,7 +69,7 @@ func (s *Side) unreadOmitted(opts Options) {
 	}
 }
 
-// bears reports whether a path is read by the review, or leads to a path that is.
+// bears reports whether a path is read by the review, or leads to such a path.
 func (s *Side) bears(name string, opts Options) bool {
 	base := path.Base(name)
 	if configLike.MatchString(base) || name == ".env" || base == "atlas.sum" || base == "tern.conf" || strings.Contains(strings.ToLower(base), "migrat") {
@@ -91,13 +91,13 @@ func (s *Side) bears(name string, opts Options) bool {
 	})
 }
 
-// isBelow reports whether a path is dir or in it.
+// isBelow reports whether a path is dir or in dir.
 func isBelow(name, dir string) bool {
 	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// OmittedChanged reports whether a link or submodule at a path, or in a folder, differs between the sides. changed
-// reports that of the file to which a link leads, if it is in the project.
+// OmittedChanged reports whether a link or submodule at a path, or in a folder, differs between the sides. changed does
+// so for the target of a link, if in the project.
 func OmittedChanged(base, head *Side, name string, changed func(name string) bool) bool {
 	for _, side := range []*Side{base, head} {
 		for at, o := range side.Omitted {

@@ -20,12 +20,12 @@ import (
 type Options struct {
 	// MigrationsDir is the folder of the migrations, relative to the root. Empty: the only folder with migrations.
 	MigrationsDir string
-	// PreferredDir is the folder of the migrations on the other side of the comparison. Without MigrationsDir it is taken
-	// if it holds migrations on this side too, so a change does not choose the reviewed folder.
+	// PreferredDir is the folder of the migrations on the other side of the comparison. Without MigrationsDir this folder
+	// is taken if there are migrations on this side too, so a change does not choose the reviewed folder.
 	PreferredDir string
-	// MigrationsTable is the migration tool's. Empty: its default, which for dbmate DBMATE_MIGRATIONS_TABLE in .env sets.
+	// MigrationsTable is the migration tool's. Empty: the default, which for dbmate DBMATE_MIGRATIONS_TABLE in .env sets.
 	MigrationsTable string
-	// Tool applies the migrations. Empty: it is decided by the files. [Command]: the migrations are not read.
+	// Tool applies the migrations. Empty: the files decide. [Command]: the migrations are not read.
 	Tool Tool
 	// SQLCConfigs are sqlc's configurations, relative to the root. Empty: all of the project.
 	SQLCConfigs []string
@@ -37,8 +37,8 @@ type Files struct {
 	omitted       map[string]Omitted
 }
 
-// Extract writes the files of the project in dir at a revision into a folder it makes at target. An empty revision
-// means the present files, without those that git ignores.
+// Extract writes the files of the project in dir at a revision into a new folder at target. An empty revision means the
+// present files, except files ignored by git.
 func Extract(ctx context.Context, dir, revision, target string) (*Files, error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func Commit(ctx context.Context, dir, revision string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// safely are options that take precedence over the repository's configuration, which can name programs.
+// safely are options with precedence over the repository's configuration, which can name programs.
 var safely = []string{
 	"-c", "core.fsmonitor=false",
 	"-c", "core.hooksPath=" + os.DevNull,
@@ -134,8 +134,8 @@ func git(ctx context.Context, dir string, input io.Reader, arguments ...string) 
 	return stdout.Bytes(), nil
 }
 
-// archive writes the files of dir at the revision as git has them: without filters, which are programs, and without
-// the attributes by which a change could hide files. It returns the symbolic links and submodules, which it leaves out.
+// archive writes the files of dir at the revision as in git: without filters, which are programs, and without the
+// attributes by which a change could hide files. It returns the symbolic links and submodules, which are left out.
 func archive(ctx context.Context, dir, revision, target string) (map[string]Omitted, error) {
 	if strings.HasPrefix(revision, "-") {
 		return nil, fmt.Errorf("%q is no revision", revision)
@@ -185,7 +185,7 @@ func archive(ctx context.Context, dir, revision, target string) (map[string]Omit
 	})
 }
 
-// unpack passes the objects that git printed to take, each after a line with its size.
+// unpack passes the objects printed by git to take, each after a line with the size.
 func unpack(packed *bufio.Reader, names []string, take func(name string, content io.Reader) error) error {
 	for _, name := range names {
 		head, err := packed.ReadString('\n')
@@ -222,8 +222,8 @@ func write(root *os.Root, name string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// copyTree copies the files of a folder, in a git repository without those that git ignores. It returns the symbolic
-// links and submodules, which it leaves out.
+// copyTree copies the files of a folder, in a git repository except ignored ones. It returns the symbolic links and
+// submodules, which are left out.
 func copyTree(ctx context.Context, dir, target string) (map[string]Omitted, error) {
 	names, err := tracked(ctx, dir)
 	if err != nil {

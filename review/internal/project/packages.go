@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// sqlFiles returns the SQL files a path of sqlc's configuration names: a file, those of a folder, or those a pattern
-// matches. "**" matches folders of any depth.
+// sqlFiles returns the SQL files a path of sqlc's configuration names: a file, a folder's files, or the matches of a
+// pattern. "**" matches folders of any depth.
 func (s *Side) sqlFiles(name string) ([]string, error) {
 	info, err := os.Stat(filepath.Join(s.Dir, name))
 	switch {
@@ -69,13 +69,13 @@ func globPattern(glob string) (*regexp.Regexp, error) {
 }
 
 var (
-	// configLike are names of files that may configure sqlc, if a program names them to it.
+	// configLike are names of files with a possible configuration of sqlc, if a program names the file.
 	configLike = regexp.MustCompile(`(?i)^[^/]*sqlc[^/]*\.(ya?ml|json)$`)
 	queryLine  = regexp.MustCompile(`(?m)^--\s*name:\s*\w+\s+:\w+`)
 )
 
-// unreadQueries reports queries no configuration names: those beside a configuration of another name, and, without any
-// configuration, files that look like sqlc's.
+// unreadQueries reports queries no configuration names: queries beside a configuration of another name, and, without
+// any configuration, files like sqlc's.
 func (s *Side) unreadQueries() error {
 	read := map[string]bool{}
 	for _, p := range s.Packages {
@@ -112,7 +112,7 @@ func (s *Side) configures(name string) bool {
 }
 
 // Qualify labels the packages and the queries of all sides, if a side has several packages. A label is the package's
-// name, or its folder if a side has several packages of that name.
+// name, or the folder if a side has several packages of the name.
 func Qualify(sides ...*Side) {
 	if !slices.ContainsFunc(sides, func(s *Side) bool { return len(s.Packages) > 1 }) {
 		return
@@ -145,7 +145,7 @@ func Qualify(sides ...*Side) {
 // bare returns the name without the package's label.
 func (q Query) bare() string { return q.Name[strings.LastIndex(q.Name, ".")+1:] }
 
-// Only returns the side as if p was its only package. Nil: it has none.
+// Only returns the side as if p was the only package. Nil: no package.
 func (s *Side) Only(p *SQLC) *Side {
 	only := *s
 	only.SQLC, only.Packages, only.Queries = p, nil, nil
@@ -162,7 +162,7 @@ func (s *Side) Only(p *SQLC) *Side {
 	return &only
 }
 
-// Counterpart returns the side's package for that of another side: the one with its folder, or else with its name.
+// Counterpart returns the side's package for another side's: the one with the same folder, or else with the same name.
 // Nil: there is none.
 func (s *Side) Counterpart(of *SQLC) *SQLC {
 	for _, same := range []func(p *SQLC) bool{

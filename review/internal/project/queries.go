@@ -136,8 +136,8 @@ func operations(header string) []string {
 }
 
 // numbered returns the statement with $n for sqlc's parameters: @name, sqlc.arg(name), sqlc.narg(name), sqlc.slice(name).
-// Those of one name are one, in the order in which the names appear. As sqlc does, they take the numbers the statement
-// itself does not use.
+// Parameters of one name are one, in the order of the names. As in sqlc, they take the numbers the statement itself
+// does not use.
 func numbered(text string, tokens []*scanner.ScanToken) string {
 	for len(tokens) > 0 && text[tokens[len(tokens)-1].Start:tokens[len(tokens)-1].End] == ";" {
 		tokens = tokens[:len(tokens)-1]
@@ -201,7 +201,7 @@ func numbered(text string, tokens []*scanner.ScanToken) string {
 	return out.String()
 }
 
-// takeConstant records the statement of a constant that begins with "-- name: Name :command".
+// takeConstant records the statement of a constant beginning with "-- name: Name :command".
 func takeConstant(sent map[string]string, value ast.Expr) {
 	text, ok := constant(value)
 	if !ok {
@@ -213,7 +213,7 @@ func takeConstant(sent map[string]string, value ast.Expr) {
 	}
 }
 
-// constant evaluates a literal, or the sum that sqlc writes for a text with backquotes.
+// constant evaluates a literal, or sqlc's sum for a text with backquotes.
 func constant(value ast.Expr) (string, bool) {
 	switch value := value.(type) {
 	case *ast.BasicLit:

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// configNames are the names that sqlc looks for.
+// configNames are the names sqlc looks for.
 var configNames = []string{"sqlc.yaml", "sqlc.yml", "sqlc.json"}
 
 // sqlcConfig is the part a review needs of both versions of sqlc's configuration; JSON is YAML as well.
@@ -79,7 +79,7 @@ func (s *Side) readSQLC(configs []string) error {
 	return nil
 }
 
-// readConfig reads the packages of a configuration. One that is not YAML is a finding.
+// readConfig reads the packages of a configuration. A file other than YAML is a finding.
 func (s *Side) readConfig(file string) error {
 	text, err := os.ReadFile(filepath.Join(s.Dir, file))
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Side) addPackage(file, engine string, p *SQLC) {
 	s.Packages = append(s.Packages, p)
 }
 
-// findSQLC returns the configurations, those nearest to the root first.
+// findSQLC returns the configurations, the nearest to the root first.
 func (s *Side) findSQLC() ([]string, error) {
 	var found []string
 	err := fs.WalkDir(os.DirFS(s.Dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -159,8 +159,8 @@ func (s *Side) findSQLC() ([]string, error) {
 	return found, err
 }
 
-// findDump looks for the file that dbmate writes, beside the folder of the migrations, and at sqlc's input. If that
-// is several files, none of them is the dump.
+// findDump looks for dbmate's dump beside the folder of the migrations, and at sqlc's input. If the input is several
+// files, none is the dump.
 func (s *Side) findDump() {
 	candidates := []string{s.environment("DBMATE_SCHEMA_FILE", "db/schema.sql")}
 	if s.MigrationsDir != "" {

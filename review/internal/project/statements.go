@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// silencing matches a comment that accepts a finding, allowing the beginning of every such comment.
+// silencing matches a comment accepting a finding, allowing the beginning of every such comment.
 var (
 	silencing = regexp.MustCompile(`^review:\s*allow\s+([a-z0-9-]+)\s+until\s+(\d{4}-\d{2}-\d{2})\s*:\s*(\S.*)$`)
 	allowing  = regexp.MustCompile(`^review:`)

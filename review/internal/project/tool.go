@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Tool is the program that applies a project's migrations.
+// Tool is the program to apply a project's migrations.
 type Tool string
 
 // The tools the review knows.
@@ -22,7 +22,7 @@ const (
 	Atlas         Tool = "atlas"
 	// Plain is psql on each file of a folder, in the order of their names.
 	Plain Tool = "sql"
-	// Command is a command of the caller's. The review does not know its migrations.
+	// Command is a command of the caller's. The review does not know the migrations.
 	Command Tool = "command"
 )
 
@@ -45,7 +45,7 @@ func toolNames(tools []Tool) string {
 	return strings.Join(names, ", ")
 }
 
-// table returns the default name of the table in which the tool records its migrations.
+// table returns the default name of the tool's table of migrations.
 func (t Tool) table() string {
 	switch t {
 	case Goose:
@@ -101,7 +101,7 @@ var (
 
 const ternSeparator = "---- create above / drop below ----"
 
-// marks returns the tools a file shows by its name or its text.
+// marks returns the tools of a file, by name or text.
 func marks(name, text string) []Tool {
 	var found []Tool
 	add := func(t Tool, is bool) {
@@ -131,7 +131,7 @@ func marks(name, text string) []Tool {
 // folder has the facts from which the tool of a folder is decided.
 type folder struct {
 	marked   []Tool
-	numbered int    // SQL files that begin with a number
+	numbered int    // SQL files beginning with a number
 	other    int    // other SQL files
 	foreign  string // a file with the marks of a tool the review does not know
 }
@@ -154,7 +154,7 @@ func (f *folder) add(name, text string) {
 	}
 }
 
-// tool decides which tool a folder belongs to. Empty: it holds no migrations.
+// tool decides which tool a folder belongs to. Empty: there are no migrations.
 func (f *folder) tool(dir string) (Tool, error) {
 	slices.Sort(f.marked)
 	switch {
@@ -171,7 +171,7 @@ func (f *folder) tool(dir string) (Tool, error) {
 	return "", nil
 }
 
-// number returns the number that a version is, without leading zeros.
+// number returns a version as a number, without leading zeros.
 func number(version string) string {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Unread is a file or folder the review did not read, although it may bear on the result.
+// Unread is a file or folder the review did not read, despite a possible effect on the result.
 type Unread struct {
 	Path string
 	Why  string
-	// IfChanged: the migration tool does not read it either, so only a change of it matters.
+	// IfChanged: the migration tool does not read the file either, so only a change matters.
 	IfChanged bool
 }
 
@@ -32,7 +32,7 @@ func (s *Side) addUnread(u Unread) {
 	}
 }
 
-// broken reports a file that is not in its format. The review goes on without it.
+// broken reports a malformed file. The review continues without the file.
 func (s *Side) broken(place report.Place, title, detail string) {
 	s.Findings = append(s.Findings, report.Finding{
 		Rule: rule.QueryUnreadable.Name, Severity: report.Blocking, Place: place, Title: title, Detail: detail, Do: "Correct the file.",
@@ -40,10 +40,10 @@ func (s *Side) broken(place report.Place, title, detail string) {
 	s.unread(place.File, "it cannot be read: "+strings.Join(strings.Fields(detail), " "))
 }
 
-// harmless are the files beside migrations that say nothing about a schema.
+// harmless are the files beside migrations without any schema.
 var harmless = regexp.MustCompile(`(?i)^(\..*|readme.*|changelog.*|license.*|makefile|dockerfile.*|.*\.(md|txt|adoc|rst|sum|yaml|yml|toml|json|hcl|conf|mod)|.*_test\.go)$`)
 
-// reportUnread reports the files of the folder that are neither migrations nor known to be harmless.
+// reportUnread reports the files of the folder other than migrations and harmless files.
 func (r *reader) reportUnread() {
 	for _, name := range r.names {
 		base := path.Base(strings.TrimSuffix(name, "/"))

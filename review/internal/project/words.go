@@ -36,7 +36,7 @@ func (t Tool) Alone() string {
 	return "alone in a migration whose line reads `-- migrate:up transaction:false`"
 }
 
-// WithoutTransaction is the advice that leaves out the tool's transaction, for "…, or write it".
+// WithoutTransaction is the advice against the tool's transaction, for "…, or write it".
 func (t Tool) WithoutTransaction() string {
 	switch t {
 	case Goose:

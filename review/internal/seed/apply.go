@@ -27,7 +27,7 @@ func (f *filling) applyStatistics() {
 			sum += max(0, s.rows)
 		}
 	}
-	// A table that is large by itself also counts as large beside larger ones, and small ones keep their size.
+	// A table large by itself also counts as large beside larger ones, and small ones keep their size.
 	least := max(fewRows, min(float64(LargeFrom(f.spec, f.opts)), 2*total/float64(len(f.tables)+1)))
 	for _, t := range f.tables {
 		said := spec.Tables[t.Name]
@@ -50,12 +50,12 @@ func (f *filling) applyStatistics() {
 			t.scale = n / rows
 		}
 	}
-	// The numbers are those of the database to fill already.
+	// The numbers already belong to the database to fill.
 	spec.Rows, f.opts.Rows = whole, 0
 	f.spec = &spec
 }
 
-// fewRows is how many rows a table keeps at least, if it has them in production.
+// fewRows is the least number of rows of a table with as many in production.
 const fewRows = 20
 
 // Sized reports whether the file or the statistics give the number of rows of a table, named as in SQL.
@@ -74,7 +74,7 @@ func (s *Spec) Sized(table string) bool {
 	return known != nil && known.rows >= 0
 }
 
-// statistic returns the distribution of a column in production; nil if it is not known.
+// statistic returns the distribution of a column in production; nil if unknown.
 func (t *table) statistic(column string) *columnStatistics {
 	if t.statistics == nil {
 		return nil
@@ -117,7 +117,7 @@ func (s *columnStatistics) number(distinct string, salt uint32) string {
 		rest, bounds[k-1], rest, strings.Join(slices.Compact(bounds), ", "), distinct, k, distinct, k, rest, bounds[k-1], left, distinct)
 }
 
-// weights returns the weights of n values in order of how frequent they are.
+// weights returns the weights of n values, the most frequent first.
 func (s *columnStatistics) weights(n int) []float64 {
 	if s == nil || len(s.Frequent) == 0 {
 		return falling(n)

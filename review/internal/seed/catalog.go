@@ -13,10 +13,10 @@ type Querier interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// table is a table that may be filled. Its partitions are filled through it.
+// table is a table to fill, also with the rows of its partitions.
 type table struct {
 	OID         uint32
-	Name        string // in SQL syntax, with its schema unless that is public
+	Name        string // in SQL syntax, with its schema unless public
 	SQL         string // in SQL syntax, with its schema
 	Seen        string // in SQL syntax, as the session's search path shows it
 	Schema      string // unquoted
@@ -38,10 +38,10 @@ type column struct {
 	Table     uint32
 	Number    int16
 	Name      string // unquoted
-	Type      string // with its modifier; a domain by its name
+	Type      string // with the modifier; a domain by name
 	TypeOID   uint32
 	Modifier  int32
-	NotNull   bool   // by itself or its domain
+	NotNull   bool   // by itself or by the domain
 	Identity  bool   // the server numbers it
 	Generated string // the expression of a generated column
 	Default   string // the expression; "" is none
@@ -65,7 +65,7 @@ type key struct {
 	Columns    []string
 	Expression bool // of an expression, or of some rows only
 	Primary    bool
-	// Deferred: it may be checked at the end of the transaction. ON CONFLICT cannot use it.
+	// Deferred: checked at the end of the transaction. ON CONFLICT cannot use such a key.
 	Deferred bool
 }
 
@@ -75,7 +75,7 @@ type reference struct {
 	Columns []string
 	To      uint32
 	ToNames []string
-	// Deferrable: it may be checked at the end of the transaction.
+	// Deferrable: may be checked at the end of the transaction.
 	Deferrable bool
 
 	once bool
@@ -100,7 +100,7 @@ const ordinary = `c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpers
 	AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\_%'
 	AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')`
 
-// tables reads the tables of a database by name, and the texts of its conditions. Expressions name everything with its
+// tables reads the tables of a database by name, and the texts of the conditions. Expressions name everything with the
 // schema, so they mean the same under every search path.
 func tables(ctx context.Context, q Querier) (found []*table, texts []string, err error) {
 	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {

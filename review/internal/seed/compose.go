@@ -13,7 +13,7 @@ import (
 // tries is the greatest number of rows made for each one kept.
 const tries = 20
 
-// composing writes the statement that fills one table.
+// composing writes the statement to fill one table.
 type composing struct {
 	*filling
 	table *table
@@ -27,7 +27,7 @@ type composing struct {
 	inserted []*column
 }
 
-// drawn returns the reference that fills a column, and its position in it.
+// drawn returns the reference to fill a column, and the column's position in the reference.
 func (c *composing) drawn(name string) (ref, position int, ok bool) {
 	for _, known := range []bool{true, false} {
 		for i, r := range c.table.references {
@@ -39,7 +39,8 @@ func (c *composing) drawn(name string) (ref, position int, ok bool) {
 	return 0, 0, false
 }
 
-// insert inserts the rows. If a table refers to itself it inserts a fifth of them first, which the others refer to.
+// insert inserts the rows. If a table refers to itself, insert begins with a fifth of the rows, for the others to refer
+// to.
 func (c *composing) insert(ctx context.Context, tx pgx.Tx) (rows int64, err error) {
 	first := c.rows
 	if c.mine {
@@ -64,7 +65,7 @@ func (c *composing) insert(ctx context.Context, tx pgx.Tx) (rows int64, err erro
 	return rows + more, err
 }
 
-// rounds inserts n rows, numbered from from, in several rounds, because rows that conflict with others are left out.
+// rounds inserts n rows, numbered from from, in several rounds, because conflicting rows are left out.
 func (c *composing) rounds(ctx context.Context, tx pgx.Tx, from *int64, n int64) (rows int64, err error) {
 	for range 3 {
 		statement := c.insertion(*from, n-rows)
@@ -126,7 +127,7 @@ func (c *composing) insertion(from, n int64) string {
 		c.table.SQL, list, list, made, where, n, ending)
 }
 
-// numbered returns the statement that inserts rows all of whose columns the server fills.
+// numbered returns the statement to insert rows if the server fills all columns.
 func (c *composing) numbered(from, n int64) string {
 	for _, column := range c.table.columns {
 		name, numbers := pgx.Identifier{column.Name}.Sanitize(), fmt.Sprintf("generate_series(%d, %d) AS i", from, from-1+n)
@@ -145,8 +146,7 @@ func (c *composing) plain() bool {
 	return c.table.Rules || slices.ContainsFunc(c.table.keys, func(k key) bool { return k.Deferred })
 }
 
-// unlike returns the rows that satisfy the condition, with a column fresh that says whether they are the first with
-// their keys.
+// unlike returns the rows that satisfy the condition, with a column fresh for the first row of each key.
 func (c *composing) unlike(made, where string) string {
 	fresh := []string{"true"}
 	for _, k := range c.table.keys {
@@ -164,7 +164,7 @@ func (c *composing) unlike(made, where string) string {
 	return fmt.Sprintf("(SELECT made.*, %s AS fresh FROM %s WHERE %s) AS made", strings.Join(fresh, " AND "), made, where)
 }
 
-// byServer reports whether the server gives the column its values.
+// byServer reports whether the server fills the column.
 func (c *composing) byServer(name string) bool {
 	column := c.table.column(name)
 	return column == nil || column.Generated == "" && !slices.Contains(c.inserted, column)
@@ -179,7 +179,7 @@ func (c *composing) allHold() string {
 	return strings.Join(conditions, " AND ")
 }
 
-// judged returns the checks of this way.
+// judged returns the checks tested in this way.
 func (c *composing) judged() []check {
 	var checks []check
 	for _, check := range c.table.checks {
@@ -192,7 +192,7 @@ func (c *composing) judged() []check {
 			checks = append(checks, check{Name: "NOT NULL of " + column.Name, Text: "made." + pgx.Identifier{column.Name}.Sanitize() + " IS NOT NULL"})
 		}
 		for _, text := range column.DomainChecks {
-			// In a domain's check the value is called VALUE: here it is a column of this name.
+			// In a domain's check the value is called VALUE: here a column has this name.
 			checks = append(checks, check{Name: "of type " + column.Type,
 				Text: fmt.Sprintf("SELECT (%s) FROM (SELECT made.%s AS value) AS checked", text, pgx.Identifier{column.Name}.Sanitize())})
 		}

@@ -64,7 +64,7 @@ type equality struct {
 	location    int
 }
 
-// equalities returns those a condition requires: it is one, or a conjunction.
+// equalities returns the equalities required by a condition, which is one, or a conjunction.
 func equalities(tree any) []equality {
 	if syntax.At(tree, "BoolExpr", "boolop") == "AND_EXPR" {
 		var all []equality

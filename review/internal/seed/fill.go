@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Fill fills the database that conn is connected to, and analyses it. Constraints hold for every row. The project's triggers
-// and rules do not run, and row level security hides nothing. A table that cannot be filled is in the result, with the
-// reason; it is no error. Materialized views with data get the rows that follow.
+// Fill fills the database of conn, and analyses it. Constraints hold for every row. The project's triggers and rules do
+// not run, and row level security hides nothing. A table Fill cannot fill is in the result, with the reason, and no
+// error. Materialized views with data are refreshed.
 //
 // Transaction: one of its own, one for each view, then VACUUM, so conn must not be in one.
 func Fill(ctx context.Context, conn *pgx.Conn, spec *Spec, opts Options) (*Result, error) {
@@ -57,11 +57,11 @@ type filling struct {
 	tables    []*table
 	literals  map[string]*hints
 	filled    map[uint32]int64   // rows by table
-	copies    map[string]keyCopy // of keys that references are drawn from, by table and columns
-	processed map[uint32]bool    // tables that were filled, or could not be
+	copies    map[string]keyCopy // sources of references' keys, by table and columns
+	processed map[uint32]bool    // tables filled, or impossible to fill
 	unchecked bool               // the server checks no references
 	postponed map[string]bool    // references made deferrable
-	restore   []string           // the statements that turn everything on again
+	restore   []string           // the statements to turn everything on again
 	rings     []ring
 	texts     map[string]map[string]*hints // of checks, by their text
 	bent      bool                         // by a constraint of the schema after the change

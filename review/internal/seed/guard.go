@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// open turns off triggers, rules, and row level security that also applies to the owner, since they would refuse, change
-// or hide rows. The returned function turns them on again. The whole is one transaction, so a failure leaves nothing.
+// open turns off triggers, rules, and row level security that also applies to the owner, since all may refuse, change
+// or hide rows. The returned function turns everything on again. The whole is one transaction, so a failure leaves
+// nothing.
 func (f *filling) open(ctx context.Context, tx pgx.Tx) (restore func() error, err error) {
 	var bypasses bool
 	if err := tx.QueryRow(ctx, `SELECT current_setting('session_replication_role') = 'replica',
@@ -50,7 +51,7 @@ func (f *filling) open(ctx context.Context, tx pgx.Tx) (restore func() error, er
 	}, nil
 }
 
-// actor is a trigger or a rule, and whether it acts: pg_trigger.tgenabled.
+// actor is a trigger or a rule, with pg_trigger.tgenabled.
 type actor struct {
 	Table, Kind, Name, State string
 }
@@ -80,7 +81,7 @@ func (f *filling) acting(ctx context.Context, tx pgx.Tx) ([]*actor, error) {
 	return found, nil
 }
 
-// turn runs a statement, and remembers the one that undoes it if the server took it.
+// turn runs a statement, and remembers its opposite if the server took it.
 func (f *filling) turn(ctx context.Context, tx pgx.Tx, off, on string) error {
 	done, err := try(ctx, tx, off)
 	if done {
@@ -89,8 +90,8 @@ func (f *filling) turn(ctx context.Context, tx pgx.Tx, off, on string) error {
 	return err
 }
 
-// close fills references that form a ring, and removes rows whose references lead nowhere, since the server did not
-// check them.
+// close fills the references of a ring, and removes rows whose references lead nowhere, since the server did not check
+// them.
 func (f *filling) close(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled) error {
 	for _, ring := range f.rings {
 		refusal, err := inside(ctx, tx, func(sub pgx.Tx) error { return f.closeRing(ctx, sub, ring) })
@@ -147,7 +148,7 @@ func (f *filling) closeRing(ctx context.Context, tx pgx.Tx, r ring) error {
 	return err
 }
 
-// sweep removes rows whose references lead nowhere. That may make others lead nowhere.
+// sweep removes rows whose references lead nowhere. Then others may lead nowhere.
 func (f *filling) sweep(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled) error {
 	if !f.unchecked {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// injective reports whether the column makes a unique key unique. It is the last column of the key no reference, file
-// or check decides. If no column is free, conflicting rows are left out.
+// injective reports whether the column makes a unique key unique. The column is the last of the key that no reference,
+// file or check decides. If no column is free, conflicting rows are left out.
 func (c *composing) injective(column *column) bool {
 	if column == nil {
 		return false
@@ -123,7 +123,7 @@ func (c *column) allowed(h *hints) []string {
 	return only
 }
 
-// pools returns the literals a check allows, and those that occur elsewhere.
+// pools returns the literals a check allows, and literals from elsewhere.
 func (c *composing) pools(column *column, h *hints) (only, often []string) {
 	only = column.allowed(h)
 	if !column.text() {

@@ -15,7 +15,7 @@ import (
 // fill inserts the rows of every table, referenced ones first, in one transaction.
 func (f *filling) fill(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, f.conn, func(tx pgx.Tx) error {
-		// For the transaction only. It needs a superuser.
+		// For the transaction only, by a superuser.
 		if _, err := try(ctx, tx, `SET LOCAL session_replication_role = replica`); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (f *filling) fill(ctx context.Context) error {
 	})
 }
 
-// fillTables fills the tables one after another. A table the server refuses to read or fill stays as it is.
+// fillTables fills the tables one after another. A table the server refuses to read or fill stays unchanged.
 func (f *filling) fillTables(ctx context.Context, tx pgx.Tx) (map[uint32]*Filled, error) {
 	done := make(map[uint32]*Filled)
 	for _, t := range f.tables {
@@ -88,7 +88,7 @@ func (f *filling) fillTables(ctx context.Context, tx pgx.Tx) (map[uint32]*Filled
 	return done, nil
 }
 
-// try runs a statement the server may refuse, and reports whether it ran.
+// try runs a statement the server may refuse, and reports success.
 func try(ctx context.Context, tx pgx.Tx, sql string) (bool, error) {
 	refusal, err := inside(ctx, tx, func(sub pgx.Tx) error {
 		_, err := sub.Exec(ctx, sql)
@@ -97,7 +97,7 @@ func try(ctx context.Context, tx pgx.Tx, sql string) (bool, error) {
 	return refusal == "" && err == nil, err
 }
 
-// inside calls fn in a subtransaction. If the server refuses a statement, it is rolled back, and the refusal says why.
+// inside calls fn in a subtransaction. If the server refuses a statement, fn is rolled back, and the refusal says why.
 func inside(ctx context.Context, tx pgx.Tx, fn func(pgx.Tx) error) (refusal string, err error) {
 	err = pgx.BeginFunc(ctx, tx, fn)
 	if err != nil && isServerError(err) {
@@ -106,7 +106,7 @@ func inside(ctx context.Context, tx pgx.Tx, fn func(pgx.Tx) error) (refusal stri
 	return "", err
 }
 
-// insert fills one table, using all known facts, and with fewer of them if that fails.
+// insert fills one table, using all known facts, or fewer if the server refuses.
 func (f *filling) insert(ctx context.Context, tx pgx.Tx, t *table, n int64) (rows int64, reason string, err error) {
 	if t.Partitioned && len(t.leaves) == 0 {
 		return 0, "it has no partition that could hold rows", nil
@@ -157,8 +157,8 @@ type way struct {
 	bare  bool // only columns that need a value
 }
 
-// isServerError reports whether the server refuses a statement for what it says. Another time it would accept one that
-// failed for lack of memory, disk or locks, for a deadlock or a cancellation.
+// isServerError reports whether the server refuses a statement because of its text. A failure for lack of RAM, disk or
+// locks, by a deadlock or a cancellation is none.
 func isServerError(err error) bool {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {
@@ -171,7 +171,7 @@ func isServerError(err error) bool {
 	return true
 }
 
-// explained returns the server's message. It names no value of the database except those made here.
+// explained returns the server's message. The message names no value of the database except made ones.
 func explained(err error) string {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
@@ -180,8 +180,8 @@ func explained(err error) string {
 	return err.Error()
 }
 
-// analyze makes statistics that are the same for the same rows: every row is in the sample. It skips a table or a
-// materialized view the server refuses to analyse.
+// analyze makes the same statistics for the same rows: every row is in the sample. It skips a table or a materialized
+// view the server refuses to analyse.
 func (f *filling) analyze(ctx context.Context, views []string) error {
 	most := int64(0)
 	names := slices.Clone(views)

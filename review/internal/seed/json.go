@@ -11,12 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// document has the facts about a value of JSON in expressions: its kind, its literals and its keys.
+// document has the facts about a value of JSON in expressions: kind, literals and keys.
 type document struct {
 	kind   string // as jsonb_typeof names it; "" is unknown
-	cast   string // the type it is cast to; "" is none
+	cast   string // the type of a cast; "" is none
 	facts  *hints
-	merged []string // documents it contains
+	merged []string // contained documents
 	keys   map[string]*document
 }
 
@@ -59,7 +59,7 @@ func pathOf(tree any) (column string, path []string, ok bool) {
 	return "", nil, false
 }
 
-// document returns the facts of the JSON value an expression reads; nil if it reads none.
+// document returns the facts of the JSON value an expression reads, or nil.
 func (r reader) document(tree any) *document {
 	column, path, ok := pathOf(tree)
 	if !ok || len(path) == 0 {
@@ -88,8 +88,7 @@ func (r reader) whole(tree any) *document {
 	return r.of(column).document().at(path...)
 }
 
-// jsonComparison reads the operators of jsonb, and comparisons of their results. It reports whether the
-// expression is one.
+// jsonComparison reads the operators of jsonb, and comparisons of the results. It returns false for another expression.
 func (r reader) jsonComparison(x map[string]any) bool {
 	operator := syntax.Last(x["name"])
 	values, constant := constants(x["rexpr"])
@@ -187,7 +186,7 @@ func (m maker) ofDocument(c *column, d *document, n string, top bool) string {
 	return value
 }
 
-// castTypes are the types that texts in documents are cast to, by their names in the parser's form.
+// castTypes are the types of casts of texts in documents, by name in the parser's form.
 var castTypes = map[string]string{"uuid": "uuid", "timestamptz": "timestamptz", "timestamp": "timestamp", "date": "date", "inet": "inet", "interval": "interval"}
 
 func (m maker) ofScalar(c *column, d *document, n string) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// draw makes the tables that references draw their keys from. A refusal says why the table stays empty.
+// draw makes the source tables of references' keys. A refusal says why the table stays empty.
 func (c *composing) draw(ctx context.Context, tx pgx.Tx) (refusal string, err error) {
 	c.keys, c.pending = make(map[int]keyCopy), make(map[int]bool)
 	for i, r := range c.table.references {
@@ -43,7 +43,7 @@ func (c *composing) draw(ctx context.Context, tx pgx.Tx) (refusal string, err er
 	return "", nil
 }
 
-// deferred makes the server check a reference at the end of the transaction, if it checks references at all.
+// deferred makes the server check a reference, if at all, at the end of the transaction.
 func (c *composing) deferred(ctx context.Context, tx pgx.Tx, r reference) error {
 	if c.unchecked {
 		return nil
@@ -61,7 +61,7 @@ func (c *composing) deferred(ctx context.Context, tx pgx.Tx, r reference) error 
 	return err
 }
 
-// selfNumbered reports whether the rows of a table must refer to rows of it whose numbers the server gives.
+// selfNumbered reports whether the rows of a table must refer to rows of the same table numbered by the server.
 func (c *composing) selfNumbered(r reference) bool {
 	return c.table.required(r) && slices.ContainsFunc(r.ToNames, func(name string) bool {
 		to := c.table.column(name)
@@ -69,10 +69,10 @@ func (c *composing) selfNumbered(r reference) bool {
 	})
 }
 
-// shares is a column two references fill: both rows have the same value in it.
+// shares is a column two references fill: both rows have the same value.
 type shares struct {
 	position int // in the later reference
-	earlier  int // the earlier reference, and the column's position in it
+	earlier  int // the earlier reference, and the column's position there
 	at       int
 }
 
@@ -92,15 +92,15 @@ func (c *composing) shared(i int) []shares {
 	return all
 }
 
-// keyCopy is a table of numbered keys. If its reference shares columns with others, keys are numbered for each value
-// of these.
+// keyCopy is a table of numbered keys. If the reference shares columns with others, keys are numbered for each shared
+// value.
 type keyCopy struct {
 	name   string
 	rows   int64
 	shared []shares
 }
 
-// copyKeys numbers the keys a reference may hold, once for all references to them.
+// copyKeys numbers the keys a reference may hold, once for all references with the same target.
 func (c *composing) copyKeys(ctx context.Context, tx pgx.Tx, r reference, which string, shared []shares) (keyCopy, error) {
 	names := quotedNames(r.ToNames)
 	var groups []string
@@ -133,7 +133,7 @@ func (c *composing) copyKeys(ctx context.Context, tx pgx.Tx, r reference, which 
 	return made, nil
 }
 
-// key returns the expression of the key that reference i holds.
+// key returns the expression of the key in reference i.
 func (c *composing) key(i int) string {
 	r, keys := c.table.references[i], c.keys[i]
 	if len(keys.shared) == 0 {
@@ -152,8 +152,8 @@ func (c *composing) key(i int) string {
 		keys.name, same("p"), skewed(most, salt(c.table.Name, r.Name)), i)
 }
 
-// position returns the number of the key that reference i holds, from 0. A reference that alone makes rows differ
-// goes through all keys, and two that do so together through all pairs.
+// position returns the number of the key in reference i, from 0. A reference that alone makes rows differ goes through
+// all keys, and a pair of references through all pairs.
 func (c *composing) position(i int) string {
 	r := c.table.references[i]
 	count := strconv.FormatInt(c.keys[i].rows, 10)

@@ -68,7 +68,7 @@ func (m maker) ofComposite(c *column, n string, salt uint32) string {
 	return fmt.Sprintf("ROW(%s)::%s", strings.Join(values, ", "), c.Base)
 }
 
-// ofRange returns a range that overlaps none of another n.
+// ofRange returns a range without an overlap with another n's.
 func (m maker) ofRange(c *column, n string, salt uint32) string {
 	subtype := c.part(c.Name, c.sort.Subtype, -1)
 	even, odd := fmt.Sprintf("(2 * (%s))", n), fmt.Sprintf("(2 * (%s) + 1)", n)

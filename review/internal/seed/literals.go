@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// hints has the facts about a column in expressions: literals it is compared with or set to, and bounds.
+// hints has the facts about a column in expressions: literals compared with or assigned, and bounds.
 type hints struct {
 	literals []string
 	avoided  []string // of <>
@@ -37,7 +37,7 @@ func literalsOf(statements []string) map[string]*hints {
 	return found
 }
 
-// reader collects hints from a parse tree in its form as JSON: nodes are objects of one member, named for the type.
+// reader collects hints from a parse tree as JSON: nodes are objects of one member, named for the type.
 type reader struct {
 	found map[string]*hints
 }
@@ -282,7 +282,7 @@ func columnOf(tree any) (name, function string) {
 	return name, function
 }
 
-// constants returns the literals an expression is: one, an array of them or a list. A parameter is none.
+// constants returns the literals of an expression: a literal, or an array or list of literals. A parameter is none.
 func constants(tree any) ([]string, bool) {
 	if below := syntax.At(tree, "TypeCast", "arg"); below != nil {
 		values, ok := constants(below)

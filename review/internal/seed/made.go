@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// made returns the rows before they are judged.
+// made returns the rows before the checks.
 func (c *composing) made(from, n int64) string {
 	c.inserted = nil
 	columns, derived, generated := c.columns()
@@ -29,7 +29,7 @@ func (c *composing) made(from, n int64) string {
 	return rows + " AS made"
 }
 
-// choices returns the number of a row, and its choices: its kind, its partition, and the rows it refers to.
+// choices returns the number of a row, and the row's kind, partition, and referenced rows.
 func (c *composing) choices() []string {
 	chosen := []string{"i"}
 	if kinds := c.spec.Tables[c.table.Name].Kinds; len(kinds) > 0 {
@@ -51,8 +51,7 @@ func (c *composing) choices() []string {
 	return chosen
 }
 
-// columns returns the expressions of the columns: plain ones, those that follow from these by a check, and generated
-// ones.
+// columns returns the expressions of the columns: plain ones, consequences by a check, and generated ones.
 func (c *composing) columns() (columns, derived, generated []string) {
 	follows := c.derivations()
 	for _, column := range c.table.columns {
@@ -73,7 +72,7 @@ func (c *composing) columns() (columns, derived, generated []string) {
 		c.inserted = append(c.inserted, column)
 		columns = append(columns, fmt.Sprintf("%s AS %s", expression, name))
 	}
-	// Columns the server fills by itself, for the checks that name them.
+	// Columns the server fills by itself, for checks on them.
 	for _, column := range c.table.columns {
 		if column.Generated == "" && !slices.Contains(c.inserted, column) {
 			value := "NULL::" + column.Base
@@ -99,8 +98,8 @@ func (c *composing) single(r reference) bool {
 	})
 }
 
-// expression returns the value of a column, as an expression over i, kind and the references; "" leaves it to the
-// server.
+// expression returns the value of a column, as an expression over i, kind and the references; "" leaves the choice to
+// the server.
 func (c *composing) expression(column *column) string {
 	if column.Identity || column.Volatile {
 		if _, _, ok := c.drawn(column.Name); !ok && !c.bounded(column.Name) {
@@ -166,7 +165,7 @@ func (c *composing) general(column *column) string {
 		if c.pending[i] {
 			return m.value(column, wish{unique: true, hints: h}, seed)
 		}
-		// The first rows of a table that refers to itself refer to themselves.
+		// The first rows of a table with references to itself refer to themselves.
 		if to := c.table.column(r.ToNames[p]); to != nil && to != column {
 			return c.general(to)
 		}
@@ -204,7 +203,7 @@ func (c *composing) general(column *column) string {
 	return c.withNulls(column, said.Nulls, nulls, value)
 }
 
-// constantDefault reports whether the default is a literal, as far as its text shows.
+// constantDefault reports whether the default is a literal, as far as the text shows.
 func constantDefault(text string) bool { return !strings.Contains(text, "(") }
 
 // nullSalt makes the columns of one reference NULL together.

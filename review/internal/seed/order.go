@@ -24,8 +24,7 @@ func (f *filling) quotas() map[uint32]int64 {
 		if f.filled[t.OID] == 0 {
 			open = append(open, t)
 		}
-		// Tables filled by an earlier call keep their share: a table that came later gets no more. A few rows are a
-		// migration's.
+		// Tables filled by an earlier call keep their share: a later table gets no more. A few rows are a migration's.
 		if f.filled[t.OID] == 0 || f.filled[t.OID] >= 100 {
 			sharing++
 		}
@@ -36,8 +35,8 @@ func (f *filling) quotas() map[uint32]int64 {
 	return quotas
 }
 
-// order puts referenced tables before those that refer to them. If tables refer to each other, a reference that may
-// be null is filled later.
+// order puts referenced tables before referring ones. If tables refer to each other, a nullable reference is filled
+// later.
 func (f *filling) order() []*table {
 	var sorted []*table
 	placed := make(map[uint32]bool)

@@ -12,20 +12,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/internal/syntax"
 )
 
-// mostLeaves is the greatest number of partitions of a table that get rows.
+// mostLeaves is the greatest number of partitions of a table to get rows.
 const mostLeaves = 64
 
-// leaf is a partition that holds rows, and the bounds of columns in it.
+// leaf is a partition with rows, and its bounds of columns.
 type leaf struct {
-	constraint string   // "" if it takes every row
+	constraint string   // "" for every row
 	checks     []string // of its own
 	bounds     map[string]bound
 }
 
-// bound has the values of a column a partition takes: those of a list, or those from lower to below upper.
+// bound has a partition's values of a column: a list, or a range from lower to below upper.
 type bound struct {
 	list         []string // literals' texts
-	null         bool     // of a list: it takes NULL too
+	null         bool     // of a list: takes NULL too
 	lower, upper *string  // nil: unbounded
 }
 
@@ -37,7 +37,7 @@ type branch struct {
 	Checks            []string // of its own
 	Bound             string
 	Keys              []string // names of the columns the parent divides by; "" for an expression
-	Expressions       string   // those of the parent's keys, separated by commas
+	Expressions       string   // for the parent's keys, separated by commas
 }
 
 // listLeaves reads the partitions. Foreign tables are left out. A table without a partition has no leaf.
@@ -77,8 +77,7 @@ func listLeaves(ctx context.Context, tx pgx.Tx, byOID map[uint32]*table) error {
 	return nil
 }
 
-// keepLeaves leaves a number of partitions that can be chosen from, spread over all, and adds the condition one of them
-// takes a row.
+// keepLeaves leaves a number of partitions to choose from, spread over all, and adds the condition for a row in any.
 func (t *table) keepLeaves() {
 	if n := len(t.leaves); n > mostLeaves {
 		var some []*leaf
@@ -119,7 +118,7 @@ func (b *branch) leaf(nodes map[uint32]*branch) *leaf {
 	return l
 }
 
-// read adds the bounds of one level. Those of a default and of a hash partition are none.
+// read adds the bounds of one level. A default or a hash partition has none.
 func (b *branch) read(bounds map[string]bound) {
 	tree, err := syntax.Parse("CREATE TABLE x PARTITION OF y " + b.Bound)
 	if err != nil {
@@ -173,8 +172,8 @@ func (b *branch) read(bounds map[string]bound) {
 	}
 }
 
-// names returns the columns of the key. An expression over one column stands for the column: the bounds' values are
-// tried for it, and the partitions' conditions judge.
+// names returns the columns of the key. An expression over one column counts as the column: the column gets the bounds'
+// values, and the partitions' conditions decide.
 func (b *branch) names() []string {
 	names := slices.Clone(b.Keys)
 	if b.Expressions == "" {
@@ -225,7 +224,7 @@ func datum(tree any) *string {
 	return nil
 }
 
-// divided returns the value of a column that partitions bound, by leaf, the partition of the row; "" if none does.
+// divided returns the value of a column bounded by partitions, by leaf, the partition of the row, or "".
 func (c *composing) divided(column *column, w wish, general string) string {
 	var cases []string
 	for number, l := range c.table.leaves {
@@ -292,7 +291,7 @@ func (b bound) value(column *column, n string, unique bool, salt uint32) string 
 	return literal(b.lower)
 }
 
-// number returns a value of a type that whole numbers are added to, after the cast.
+// number returns a value of a type with addition of whole numbers, after the cast.
 func (b bound) number(literal func(*string) string, n, cast, kind string) string {
 	switch {
 	case b.lower == nil:

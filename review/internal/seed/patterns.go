@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// matching returns texts that match the first of the patterns; the check itself judges the others.
+// matching returns texts that match the first of the patterns; the check itself tests the others.
 func matching(patterns []string, rows int64, unique bool) []string {
 	if len(patterns) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func matching(patterns []string, rows int64, unique bool) []string {
 		var b writing
 		b.write(tree, uint32(i))
 		if b.steps > maxPatternSteps {
-			return nil // such as nested repetitions: a pattern may stand for more than a text can hold
+			return nil // such as nested repetitions: a pattern may require more than a text can hold
 		}
 		if text := b.String(); !seen[text] && len(texts) < count {
 			seen[text] = true
@@ -38,13 +38,13 @@ func matching(patterns []string, rows int64, unique bool) []string {
 
 const maxPatternSteps = 10_000
 
-// writing is a text that matches an expression, and how many parts of the expression have been followed.
+// writing is a text for an expression, and the number of parts followed so far.
 type writing struct {
 	strings.Builder
 	steps int
 }
 
-// write appends a text that matches the expression: another one for another seed. It stops after maxPatternSteps.
+// write appends a text for the expression, different for each seed, in at most maxPatternSteps.
 func (b *writing) write(tree *syntax.Regexp, seed uint32) {
 	if b.steps++; b.steps > maxPatternSteps {
 		return

@@ -39,10 +39,10 @@ func (f *filling) missing(name string, said Table) {
 	}
 }
 
-// soften adds references without a constraint: those of the file, and columns named like customer_id if there is a
-// table customer or customers with a key of one column of that type.
+// soften adds references without a constraint: from the file, and columns named like customer_id if there is a table
+// customer or customers with a key of one column of the type.
 func (f *filling) soften(t *table) {
-	// Those of several columns choose first; others that share a column with them follow.
+	// References of several columns choose first; others with a shared column follow.
 	slices.SortStableFunc(t.references, func(a, b reference) int { return len(b.Columns) - len(a.Columns) })
 	for _, said := range f.spec.Tables[t.Name].References {
 		if to := f.named(said.Table); to != nil && t.hasAll(said.Columns) && to.hasAll(said.to()) {
@@ -80,7 +80,7 @@ func (t *table) referred(name string) bool {
 	return slices.ContainsFunc(t.references, func(r reference) bool { return slices.Contains(r.Columns, name) })
 }
 
-// keepLater adds the constraints after the change on columns the table has before it.
+// keepLater adds the constraints after the change on earlier columns of the table.
 func (f *filling) keepLater(t, later *table, names map[uint32]string) {
 	for _, c := range later.columns {
 		if mine := t.column(c.Name); mine != nil && c.NotNull && !mine.NotNull {

@@ -23,33 +23,33 @@ type Spec struct {
 	Rows int `yaml:"rows"`
 	// Large is the number of rows from which a table counts as large: 0 is a hundredth of Rows.
 	Large int `yaml:"large"`
-	// Settings are the settings of the sessions of the project's programs: the server plans queries with them.
+	// Settings are the settings of the sessions of the project's programs, for planning queries.
 	Settings map[string]string `yaml:"settings"`
-	// Tables are named as in SQL, with a schema if it is not public.
+	// Tables are named as in SQL, with a schema other than public.
 	Tables map[string]Table `yaml:"tables"`
-	// Statistics are those of production: sizes and distributions. Nil: there are none.
+	// Statistics are sizes and distributions in production. Nil: there are none.
 	Statistics *Statistics `yaml:"-"`
 }
 
 // Table describes one table.
 type Table struct {
-	// Rows is its number of rows. Nil: an equal share; 0: it stays empty.
+	// Rows is the number of rows. Nil: an equal share; 0: none.
 	Rows *int `yaml:"rows"`
 	// Columns describes single columns.
 	Columns Columns `yaml:"columns"`
 	// References are columns with keys of other tables but no foreign key.
 	References []Reference `yaml:"references"`
-	// Kinds are sets of columns that occur together. A row is of one kind.
+	// Kinds are sets of columns in the same rows. A row is of one kind.
 	Kinds []Kind `yaml:"kinds"`
 }
 
-// Kind is a kind of row: its share of the rows, in proportion to the other kinds, and their values.
+// Kind is a kind of row: the share of rows, in proportion to the other kinds, and their values.
 type Kind struct {
 	Share float64 `yaml:"share"`
 	Set   Columns `yaml:"set"`
 }
 
-// Reference says that columns hold keys of a table. An empty To means columns of the same names.
+// Reference declares columns with keys of a table. An empty To means columns of the same names.
 type Reference struct {
 	Columns []string `yaml:"columns"`
 	Table   string   `yaml:"table"`
@@ -65,14 +65,14 @@ func (r Reference) to() []string {
 	return r.To
 }
 
-// Column describes the values of a column. In the file it is a single value for every row, or one of the fields.
+// Column describes the values of a column. In the file, a single value for every row, or one of the fields.
 type Column struct {
-	// Constant is the value of every row, as text; Null means that every row has NULL.
+	// Constant is the value of every row, as text; Null: every row has NULL.
 	Constant *string `yaml:"-"`
 	Null     bool    `yaml:"-"`
 	// SQL is an expression over i, the row's number from 1.
 	SQL string `yaml:"sql"`
-	// Values are its values, with weights.
+	// Values are the values, with weights.
 	Values Values `yaml:"values"`
 	// Range is the smallest and the largest whole number, all equally frequent.
 	Range []int64 `yaml:"range"`
@@ -104,7 +104,7 @@ func (c *Columns) UnmarshalYAML(node *yaml.Node) error {
 // Values are values with weights: in the file a list, whose first values are the most frequent, or a map to weights.
 type Values []Value
 
-// Value is a value, as text, and how frequent it is in proportion to the others.
+// Value is a value, as text, and its frequency in proportion to the others.
 type Value struct {
 	Text   string
 	Weight float64
@@ -166,7 +166,7 @@ func (c *Column) UnmarshalYAML(node *yaml.Node) error {
 // kinds are named in the error for a file of no known kind.
 const kinds = "a seed file is YAML with rows, large, settings and tables; or statistics as JSON from the query in the documentation; or the statements of PostgreSQL 18's pg_dump --statistics-only"
 
-// ReadFile reads a seed file: a description in YAML, or statistics of production. Its text shows which. An unknown name
+// ReadFile reads a seed file: a description in YAML, or statistics of production. The text shows which. An unknown name
 // is an error.
 func ReadFile(path string) (*Spec, error) {
 	text, err := readBounded(path)
@@ -187,7 +187,7 @@ func ReadFile(path string) (*Spec, error) {
 	return readDescription(path, text)
 }
 
-// readBounded reads a file that is not larger than statistics may be.
+// readBounded reads a file up to the largest size of statistics.
 func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -228,15 +228,15 @@ func readDescription(path string, text []byte) (*Spec, error) {
 
 // Options are the caller's parameters of [Fill], beside the file.
 type Options struct {
-	// Rows replaces the file's number of rows of all tables together; its numbers for single tables change in
-	// proportion. 0: the file's.
+	// Rows replaces the file's number of rows of all tables together; numbers for single tables change in proportion. 0:
+	// the file's.
 	Rows int
 	// Queries are statements whose literals are values of columns.
 	Queries []string
-	// Later is a database of the same project after the change. The rows also satisfy its constraints if they can, so the
-	// change succeeds on them. Nil: there is none.
+	// Later is a database of the same project after the change. If possible, the rows also satisfy its constraints, so the
+	// change succeeds on the rows. Nil: there is none.
 	Later Querier
-	// Now is the time that times are made around: the beginning of its day, in UTC. Zero: today.
+	// Now is the center of all times: the beginning of its day, in UTC. Zero: today.
 	Now time.Time
 }
 
@@ -267,18 +267,18 @@ type Result struct {
 	Missing []string
 }
 
-// Filled is a table, named as in SQL, and its number of rows. Reason says why it has none, or too few.
+// Filled is a table, named as in SQL, and its number of rows. Reason says why there are none, or too few.
 type Filled struct {
 	Table  string
 	Rows   int64
 	Reason string
 	// Seen is the name as the session's search path shows it.
 	Seen string
-	// Production is its number of rows in production, by the statistics. Below 0: not known.
+	// Production is the number of rows in production, by the statistics. Below 0: not known.
 	Production int64
 }
 
-// Empty returns, one line each, the tables that stayed empty, with the reasons.
+// Empty returns, one line each, the empty tables, with the reasons.
 func (r *Result) Empty() []string {
 	var lines []string
 	for _, t := range r.Tables {
@@ -289,7 +289,7 @@ func (r *Result) Empty() []string {
 	return lines
 }
 
-// Production returns how many rows a table has in production, named as in [Filled], if that is known.
+// Production returns how many rows a table has in production, named as in [Filled], if known.
 func (r *Result) Production(table string) (rows int64, known bool) {
 	for _, t := range r.Tables {
 		if t.Table == table || t.Seen == table {

@@ -60,8 +60,8 @@ type exported struct {
 	} `json:"tables"`
 }
 
-// readStatistics reads a text of either kind of statistics. It returns nil if the text is of no such kind. Errors quote
-// nothing of the text, which may hold values.
+// readStatistics reads a text of either kind of statistics, and returns nil for another text. Errors quote nothing of
+// the text, which may hold values.
 func readStatistics(text string) (*Statistics, error) {
 	trimmed := strings.TrimSpace(text)
 	switch {
@@ -112,11 +112,11 @@ func (s *Statistics) of(name relation) *tableStatistics {
 	return s.tables[name]
 }
 
-// restriction is a line that pg_dump writes for psql.
+// restriction is a line of pg_dump for psql.
 var restriction = regexp.MustCompile(`(?m)^\\(un)?restrict [A-Za-z0-9]+\r?$`)
 
-// readDump reads the calls of pg_restore_relation_stats and pg_restore_attribute_stats. It runs nothing, and ignores
-// other statements.
+// readDump reads the calls of pg_restore_relation_stats and pg_restore_attribute_stats, without running anything. Other
+// statements are ignored.
 func readDump(text string) (*Statistics, error) {
 	statements, err := split(restriction.ReplaceAllString(text, ""))
 	if err != nil {
@@ -243,14 +243,14 @@ func (s *Statistics) attribute(call map[string]any) error {
 		}
 	}
 	t := s.of(name)
-	// Those that include children's rows say more.
+	// Statistics with children's rows say more.
 	if _, known := t.columns[with["attname"]]; !known || strings.HasPrefix(with["inherited"], "t") {
 		t.columns[with["attname"]] = c
 	}
 	return nil
 }
 
-// check refuses numbers that are out of their bounds, and bounds the numbers of rows.
+// check refuses numbers out of bounds, and bounds the numbers of rows.
 func (s *Statistics) check() error {
 	for name, t := range s.tables {
 		if math.IsNaN(t.rows) || math.IsInf(t.rows, 0) {

@@ -16,7 +16,7 @@ type sort struct {
 	Element  uint32 // of an array
 	Base     uint32 // of a domain
 	Modifier int32  // of a domain
-	NotNull  bool   // a domain that refuses NULL
+	NotNull  bool   // a domain without NULL
 	Subtype  uint32 // of a range
 	Range    string // the range of a multirange, in SQL syntax
 	Labels   []string
@@ -50,7 +50,7 @@ const usedTypes = `
 		WHERE below.oid <> 0
 	)`
 
-// sorts reads the types of all columns, and the types they consist of.
+// sorts reads the types of all columns, and their component types.
 func sorts(ctx context.Context, tx pgx.Tx) (map[uint32]*sort, error) {
 	found, err := rowsOf[sort](ctx, tx, usedTypes+`
 		SELECT t.oid, format_type(t.oid, -1) AS name, t.typname::text AS plain, t.typtype::text AS kind,
@@ -80,7 +80,7 @@ func sorts(ctx context.Context, tx pgx.Tx) (map[uint32]*sort, error) {
 	return byOID, nil
 }
 
-// resolve sets the facts that follow from the column's type: those of the type below its domains.
+// resolve sets the facts of the column's type, below its domains.
 func (c *column) resolve(types map[uint32]*sort) {
 	c.types = types
 	s := types[c.TypeOID]
@@ -110,7 +110,7 @@ func (c *column) resolve(types map[uint32]*sort) {
 	}
 }
 
-// part returns a column of a type that c's type consists of, for an expression of its values.
+// part returns a column of a component type of c's type, for an expression of the values.
 func (c *column) part(name string, of uint32, modifier int32) *column {
 	part := &column{Name: name, Type: c.types[of].Name, TypeOID: of, Modifier: modifier, depth: c.depth + 1}
 	part.resolve(c.types)

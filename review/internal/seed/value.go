@@ -30,7 +30,8 @@ func chance(salt uint32) string {
 	return fmt.Sprintf("((hashint8extended(i, %d) & 2147483647) / 2147483648.0::float8)", salt)
 }
 
-// skewed is a whole number from 0 to below n; the lower, the more frequent: half of the rows share an eighth of them.
+// skewed is a whole number from 0 to below n; the lower, the more frequent: half of the rows share an eighth of the
+// numbers.
 func skewed(n string, salt uint32) string {
 	return fmt.Sprintf("floor(%s * power(%s, 3))::bigint", n, chance(salt))
 }
@@ -73,7 +74,7 @@ func quoteAll(texts []string) []string {
 	return quoted
 }
 
-// said returns the expression the file gives for a column; "" if it leaves the value open.
+// said returns the file's expression for a column; "" if the file leaves the value open.
 func (m maker) said(c *column, s Column, salt uint32) string {
 	switch {
 	case s.Null:
@@ -99,7 +100,7 @@ func (m maker) said(c *column, s Column, salt uint32) string {
 type wish struct {
 	unique   bool
 	only     []string // literals a check allows exclusively
-	often    []string // literals that occur in programs
+	often    []string // literals in programs
 	hints    *hints   // of checks
 	distinct int64    // 0: a tenth of the rows
 
@@ -134,7 +135,7 @@ func (w wish) number(n string, salt uint32) string {
 	return skewed(n, salt)
 }
 
-// value returns the expression of a value of the column; "" if its type has none.
+// value returns the expression of a value of the column; "" if the type has none.
 func (m maker) value(c *column, w wish, salt uint32) string {
 	if w.distinct == 0 {
 		w.distinct = max(10, m.rows/10)

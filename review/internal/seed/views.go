@@ -7,9 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// refresh gives the materialized views with data the rows that follow from the rows of the tables, and returns their names.
-// Views are refreshed in the order they were created: a view may read earlier ones. One the server refuses keeps its
-// rows.
+// refresh refreshes the materialized views with data, and returns their names. Views are refreshed in the order of
+// creation: a view may read earlier ones. A view the server refuses keeps its rows.
 func (f *filling) refresh(ctx context.Context) ([]string, error) {
 	rows, err := f.conn.Query(ctx, `
 		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)

@@ -1,9 +1,9 @@
 // Package demo runs FlowFabric's main job on real input, for `ff demo`: the import graph of the Go standard library as one
 // flow, processed by several worker processes, one of which is killed halfway.
 //
-// Each package is an execution that hashes its source files and the results of its imports. So the root's result is a
-// Merkle hash of the library. If it equals the hash computed without the database, every execution ran on the right
-// inputs, despite the crash.
+// Each package is an execution that hashes the package's source files and the results of the imports. So the root's
+// result is a Merkle hash of the library. If the result equals the hash computed without the database, every execution
+// ran on the right inputs, despite the crash.
 package demo
 
 import (
@@ -31,11 +31,11 @@ const (
 
 // Options configures [Run].
 type Options struct {
-	// DatabaseURL is a database with this library's tables in Schema. If Schema is empty, it is the first of the search_path.
+	// DatabaseURL is a database with the library's tables in Schema. Empty Schema: the first of the search_path.
 	DatabaseURL, Schema string
 	// Workers is the number of worker processes, at least 2, since one is killed.
 	Workers int
-	// Command returns the command for a worker process, which runs [RunWorker] on its standard streams.
+	// Command returns the command for a worker process, which runs [RunWorker] on the standard streams.
 	Command func(ctx context.Context) *exec.Cmd
 	// Progress is called a few times a second with the state of the flow, Event with a sentence about anything else. Both must
 	// be safe for concurrent use.
@@ -50,7 +50,7 @@ type Progress struct {
 	Members map[state.PublicState]int
 }
 
-// Ended returns the number of members that have ended.
+// Ended returns the number of ended members.
 func (p Progress) Ended() int {
 	n := 0
 	for member, count := range p.Members {
@@ -61,7 +61,7 @@ func (p Progress) Ended() int {
 	return n
 }
 
-// Summary is the result of a run. Its text is the demo's last line.
+// Summary is the result of a run. The text is the demo's last line.
 type Summary struct {
 	Flow              id.FlowID
 	Executions, Edges int
@@ -75,8 +75,8 @@ func (s Summary) String() string {
 		s.Executions, s.Edges, s.Retaken, s.Elapsed.Seconds(), s.Digest)
 }
 
-// Run creates the graph's flow, processes it and verifies the result. An error means that one of these steps failed. All
-// worker processes have ended when it returns.
+// Run creates the graph's flow, processes it and verifies the result. An error means a failed step. All worker
+// processes have ended when Run returns.
 func Run(ctx context.Context, graph Graph, opts Options) (Summary, error) {
 	if opts.Workers < 2 {
 		return Summary{}, errors.New("the demo needs two worker processes, since it kills one")
@@ -104,7 +104,7 @@ type run struct {
 }
 
 func (r *run) run(ctx context.Context) (Summary, error) {
-	// Use a separate lane, so another demo on the same database does not take this one's work.
+	// Use a separate lane, so another demo on the same database does not take the work.
 	lane := id.LaneID("demo-" + r.flow.String())
 	spec := r.graph.flow(r.flow, lane)
 	r.began = time.Now()
@@ -213,7 +213,7 @@ func (m members) check() error {
 	return nil
 }
 
-// verify compares the root's result with the digest computed without the database, and returns it.
+// verify compares the root's result with the digest computed without the database, and returns the result.
 func (r *run) verify(ctx context.Context) (string, error) {
 	root := r.graph[len(r.graph)-1]
 	result, err := hashing.Result(ctx, r.eng, r.eng.NodeID(r.flow, root.Path))

@@ -15,7 +15,7 @@ type Hashed struct {
 	Digest string `json:"digest"`
 }
 
-// hash returns the digest of a package from its files and the digests of its imports, in any order.
+// hash returns the digest of a package from the files and the digests of the imports, in any order.
 //
 // The hashed text has a line for the package, a line with the size and then the content for each file, and a line for each
 // import. Files and imports are sorted by name.
@@ -38,7 +38,7 @@ func (p Package) hash(imports []Hashed) (Hashed, error) {
 	return Hashed{Path: p.Path, Digest: fmt.Sprintf("%x", h.Sum(nil))}, nil
 }
 
-// Digest computes the root's digest in this process, one package after the other.
+// Digest computes the root's digest in the present process, one package after the other.
 func (g Graph) Digest() (string, error) {
 	done := make(map[string]Hashed, len(g))
 	var last Hashed

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// Protocol between the demo and a worker process. The process first reads a [workerConfig] from its standard input. It
-// then writes a line before it hashes an execution, and continues when a line comes back. At the end of its input it
-// finishes its work and exits.
+// Protocol between the demo and a worker process. The process first reads a [workerConfig] from standard input. Then
+// the process writes a line before hashing an execution, and continues when a line comes back. At the end of the input
+// the process finishes its work and exits.
 const (
 	askLine   = "start?\n"
 	grantLine = "start\n"
 )
 
-// fleet is the worker processes of a run. It kills one of them instead of answering question number killAt. The killed
-// process holds at least one lease when it dies.
+// fleet is the worker processes of a run. The fleet kills one process instead of answering question number killAt. The
+// killed process holds at least one lease.
 type fleet struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	failed  chan error // a process ended without being killed or stopped
 
-	killAt int // number of the question that is not answered
+	killAt int // number of the unanswered question
 	onKill func(pid int)
 
 	mu      sync.Mutex
@@ -44,7 +44,7 @@ type process struct {
 	complaint bytes.Buffer // its standard error
 }
 
-// startFleet starts n processes. newCommand returns the command of one; startFleet sets its input and output.
+// startFleet starts n processes. newCommand returns the command of one; startFleet sets the input and output.
 func startFleet(
 	ctx context.Context, n int, newCommand func(context.Context) *exec.Cmd, config workerConfig,
 	killAt int, onKill func(pid int),
@@ -87,7 +87,7 @@ func startProcess(cmd *exec.Cmd, greeting []byte) (*process, error) {
 	return p, nil
 }
 
-// serve answers a process until it ends.
+// serve answers a process until the process ends.
 func (f *fleet) serve(p *process) {
 	killed := false
 	for lines := bufio.NewScanner(p.output); lines.Scan(); {

@@ -6,10 +6,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// hashing is the kind of the demo's executions. It retries at once, since a person is waiting.
+// hashing is the kind of the demo's executions. Retries come at once, since a person is waiting.
 var hashing = engine.Kind[Package, Hashed]{Name: "hash-package", Policy: &policy.Execution{Retry: policy.ImmediateRetries(3)}}
 
-// flow describes the graph as a flow. A package is an execution, an import is an edge, and a package waits for all its
+// flow describes the graph as a flow. A package is an execution, an import is an edge, and a package waits for all
 // imports.
 func (g Graph) flow(flow id.FlowID, lane id.LaneID) engine.FlowSpec {
 	spec := engine.FlowSpec{ID: flow, Kind: "merkle-hash"}

@@ -16,17 +16,17 @@ import (
 // ErrNoToolchain reports that there is no go command on PATH, so no standard library to hash.
 var ErrNoToolchain = errors.New("no go command on PATH")
 
-// Package is a node of the import graph, and the input of the execution that hashes it.
+// Package is a node of the import graph, and the input of the package's execution.
 type Package struct {
 	Path  string   `json:"path"`
 	Dir   string   `json:"dir"`
 	Files []string `json:"files"` // names in Dir, sorted
 
-	imports []string // sorted paths; the edges have them, so the input does not repeat them
+	imports []string // sorted paths, left out of the input, since the edges have the paths
 }
 
-// Graph is an import graph. Each package comes after its imports. The last node is the root: it stands for the pattern,
-// has no files, and "imports" every package no other package does.
+// Graph is an import graph. Each package comes after its imports. The last node is the root: the pattern, without
+// files, which "imports" every package no other package does.
 type Graph []Package
 
 // Edges returns the number of imports, including the root's.
@@ -38,7 +38,7 @@ func (g Graph) Edges() int {
 	return n
 }
 
-// Load reads the import graph of the packages that match pattern, and of all their imports, from the go command.
+// Load reads the import graph of the packages matching pattern, and of all imports, from the go command.
 //
 // Errors: [ErrNoToolchain].
 func Load(ctx context.Context, pattern string) (Graph, error) {
@@ -62,7 +62,7 @@ func Load(ctx context.Context, pattern string) (Graph, error) {
 	return append(graph, root(pattern, graph)), nil
 }
 
-// listed is the go command's description of a package. The file lists are those a build reads.
+// listed is the go command's description of a package. The file lists are the inputs of a build.
 type listed struct {
 	ImportPath string
 	Dir        string

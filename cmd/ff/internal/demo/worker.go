@@ -20,19 +20,20 @@ import (
 const (
 	// concurrency is the number of packages a worker process hashes at once.
 	concurrency = 4
-	// connections limits a worker process's connections, besides its listener: many processes share a server.
+	// connections limits a worker process's connections, besides the listener: many processes share a server.
 	connections = 6
 )
 
-// workerConfig is the configuration of a worker process, sent as a line of JSON. It contains a password, so it goes
-// through a pipe, which is more private than the command line and the environment.
+// workerConfig is the configuration of a worker process, sent as a line of JSON. The password in the configuration
+// requires a pipe, which is more private than the command line and the environment.
 type workerConfig struct {
 	DatabaseURL string    `json:"database_url"`
 	Schema      string    `json:"schema"`
 	Lane        id.LaneID `json:"lane"`
 }
 
-// RunWorker runs a worker process of [Run]. It returns nil when its input or ctx ends, and logs errors it survives.
+// RunWorker runs a worker process of [Run]. It returns nil at the end of the input or of ctx, and logs errors without
+// further effect.
 func RunWorker(ctx context.Context, input io.Reader, output, log io.Writer) error {
 	lines := bufio.NewReader(input)
 	greeting, err := lines.ReadBytes('\n')
