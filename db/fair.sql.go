@@ -83,7 +83,7 @@ type DropLeftPlacesParams struct {
 //
 // Passages: fair_waits.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
-// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: fair skips (rows FOR UPDATE, then DELETE).
 func (q *Queries) DropLeftPlaces(ctx context.Context, db DBTX, arg DropLeftPlacesParams) error {
 	_, err := db.Exec(ctx, dropLeftPlaces, arg.FairKeys, arg.FromsNs, arg.MaxItems)
@@ -213,7 +213,7 @@ type DropPassedPlacesRow struct {
 // there is no last one, and zero instead.
 //
 // Passages: fair_waits.
-// Used by: engine.ForgetFairPlaces.
+// Used by: upkeep.ForgetFairPlaces.
 // Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
 func (q *Queries) DropPassedPlaces(ctx context.Context, db DBTX, arg DropPassedPlacesParams) (DropPassedPlacesRow, error) {
 	row := db.QueryRow(ctx, dropPassedPlaces,
@@ -273,7 +273,7 @@ type EnsureFairPlacesParams struct {
 // because it existed before, is left out.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
-// engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: fair new.
 func (q *Queries) EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error {
 	_, err := db.Exec(ctx, ensureFairPlaces,
@@ -425,7 +425,7 @@ type ListFairPlacesRow struct {
 //
 // Passages: fair_waits.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
-// engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: none. Spans partitions.
 func (q *Queries) ListFairPlaces(ctx context.Context, db DBTX, arg ListFairPlacesParams) ([]ListFairPlacesRow, error) {
 	rows, err := db.Query(ctx, listFairPlaces,
@@ -487,7 +487,7 @@ type MoveFairExecutionsParams struct {
 
 // MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
 //
-// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+// Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: L1 held; queue held.
 func (q *Queries) MoveFairExecutions(ctx context.Context, db DBTX, arg MoveFairExecutionsParams) error {
 	_, err := db.Exec(ctx, moveFairExecutions, arg.PartitionKeys, arg.ExecutionIDs, arg.PlacesMs)

@@ -60,7 +60,7 @@ type ForgetTimeoutsParams struct {
 // again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
 // timeout.
 //
-// Used by: engine.ExpireAttempts.
+// Used by: upkeep.ExpireAttempts.
 // Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 func (q *Queries) ForgetTimeouts(ctx context.Context, db DBTX, arg ForgetTimeoutsParams) (int64, error) {
 	result, err := db.Exec(ctx, forgetTimeouts,
@@ -148,7 +148,7 @@ type ScanTimedOutRow struct {
 // ScanTimedOut finds attempts that have run longer than their timeout, oldest first, after a position. over: another
 // program has taken the lease away, so the timeout no longer applies.
 //
-// Used by: engine.ExpireAttempts.
+// Used by: upkeep.ExpireAttempts.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanTimedOut(ctx context.Context, db DBTX, arg ScanTimedOutParams) ([]ScanTimedOutRow, error) {
 	rows, err := db.Query(ctx, scanTimedOut,
@@ -259,7 +259,7 @@ type TakeTimedOutRow struct {
 // TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
 // by this library, overdue, and not locked elsewhere.
 //
-// Used by: engine.ExpireAttempts.
+// Used by: upkeep.ExpireAttempts.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
 // own columns.
 func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error) {

@@ -40,7 +40,7 @@ type FenceStrayLeasesParams struct {
 // FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 // later attempt. The outcome stays, and there is no event.
 //
-// Used by: engine.ExpireLeases.
+// Used by: upkeep.ExpireLeases.
 // Locks: L2 held, since TakeExpiredLeases.
 func (q *Queries) FenceStrayLeases(ctx context.Context, db DBTX, arg FenceStrayLeasesParams) error {
 	_, err := db.Exec(ctx, fenceStrayLeases, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
@@ -82,7 +82,7 @@ type ForgetLeaseTimersParams struct {
 // ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer that LookAtLeases took in the meantime
 // is gone, and its remaining leases are in a new one; a timer that LookAtLeases holds at the moment is skipped.
 //
-// Used by: engine.ExpireLeases.
+// Used by: upkeep.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE).
 func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeaseTimersParams) error {
 	_, err := db.Exec(ctx, forgetLeaseTimers, arg.DueAtMs, arg.TimerIDs)
@@ -271,7 +271,7 @@ type LookAtLeasesRow struct {
 //
 // A lease that is taken while this statement runs has a timer of its own.
 //
-// Used by: engine.ExpireLeases.
+// Used by: upkeep.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesParams) ([]LookAtLeasesRow, error) {
 	rows, err := db.Query(ctx, lookAtLeases,
@@ -426,7 +426,7 @@ type ReleaseExpiredLeasesParams struct {
 // claim resumes the same attempt. Returns the lanes that have work now.
 //
 // Passages: set_released, set_attempt_released, lease_events.
-// Used by: engine.ExpireLeases, upkeep.RepairQueue.
+// Used by: upkeep.ExpireLeases, upkeep.RepairQueue.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReleaseExpiredLeases(ctx context.Context, db DBTX, arg ReleaseExpiredLeasesParams) ([]string, error) {
 	rows, err := db.Query(ctx, releaseExpiredLeases,
@@ -548,7 +548,7 @@ type TakeExpiredLeasesRow struct {
 // and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
 // timeout.
 //
-// Used by: engine.ExpireLeases.
+// Used by: upkeep.ExpireLeases.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
 // own columns.
 func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error) {

@@ -168,7 +168,7 @@ type EndUnsuccessfulRow struct {
 // is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 //
 // Passages: set_ended, set_attempt_ended, lease_events.
-// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
+// Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
 // upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
@@ -464,7 +464,7 @@ type ScheduleRetriesRow struct {
 // claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 //
 // Passages: set_attempt_ended, lease_events.
-// Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
+// Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetriesParams) ([]ScheduleRetriesRow, error) {
 	rows, err := db.Query(ctx, scheduleRetries,

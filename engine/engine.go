@@ -106,7 +106,6 @@ type shared struct {
 	pages     gatePages
 	places    awaitedPlaces
 	keySweep  keySweep
-	fairSweep fairSweep
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

@@ -18,7 +18,7 @@ import (
 // admissible reports whether a creation can have its places from the beginning. A quota policy's and a budget's admission is
 // left to the gate, as is that of fair work.
 func (c *creation) admissible() bool {
-	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.placeNs == 0 && c.prompt()
+	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.place.Ns == 0 && c.prompt()
 }
 
 // anyAdmissible reports whether one of the creations is.

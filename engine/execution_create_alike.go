@@ -28,7 +28,7 @@ type likeness struct {
 }
 
 func (c *creation) likeness() likeness {
-	return likeness{c.lane, c.kind, c.policy, c.createdAtMs, c.placeNs != 0, c.admitted}
+	return likeness{c.lane, c.kind, c.policy, c.createdAtMs, c.place.Ns != 0, c.admitted}
 }
 
 // plain reports whether a creation is claimable at once and has no deadline.
@@ -78,7 +78,7 @@ func (e *Engine) insertAlike(ctx context.Context, op string, creations []creatio
 // announce notifies that executions of one lane are claimable.
 func announce(due *core.Notifications, group []*creation) {
 	group[0].announce(due)
-	if near := slices.IndexFunc(group, func(c *creation) bool { return c.near }); near > 0 {
+	if near := slices.IndexFunc(group, func(c *creation) bool { return c.place.Near }); near > 0 {
 		group[near].announce(due)
 	}
 }
@@ -118,7 +118,7 @@ func (e *Engine) alikeStep(ctx context.Context, group []*creation) core.Step {
 		PlacesMs: make([]int64, len(group)),
 	}
 	for n, c := range group {
-		placed.PlacesMs[n] = c.placeNs / fair.Unit
+		placed.PlacesMs[n] = c.place.Ns / fair.Unit
 	}
 	return func(conn db.DBTX) error { return e.c.Q.InsertAlikeFair(ctx, conn, placed) }
 }

@@ -65,7 +65,6 @@ func (e *Engine) remember(r registration) {
 type creationMemory struct {
 	atCreation []creationStep
 	lanes      known[string]
-	fair       fairMemory // the heads of fair lanes
 	periods    shortestPeriod
 	limits     knownLimits
 	keyRows    known[gate.ID] // keys of limits that had a row once; a job deletes idle ones

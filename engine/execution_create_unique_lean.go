@@ -19,7 +19,7 @@ func uniqueAtOnce(creations []creation) bool {
 	of, changes := creations[0].likeness(), false
 	for i := range creations {
 		c := &creations[i]
-		if c.unique == nil || c.holdsKey() || !c.minted || !c.plain() || c.placeNs != 0 || c.likeness() != of ||
+		if c.unique == nil || c.holdsKey() || !c.minted || !c.plain() || c.place.Ns != 0 || c.likeness() != of ||
 			c.unique.while() != creations[0].unique.while() {
 			return false
 		}

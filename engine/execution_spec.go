@@ -154,13 +154,10 @@ type creation struct {
 	key          string
 	business     id.BusinessKey
 	sequence     Sequence
-	unique       *uniqueWork // nil if it is not unique
-	fair         FairShare   // with a weight; zero if it is not fair
-	fairKey      int64
-	placeNs      int64  // 0 until it is placed, and if it is not fair
-	leftNs       int64  // where the places begin that its tenant has left; 0 if it has left none
-	near         bool   // its place is close to the head of the lane
-	storedKey    string // with its scope; "" without a key
+	unique       *uniqueWork    // nil if it is not unique
+	fair         FairShare      // with a weight; zero if it is not fair
+	place        core.FairPlace // zero until it is placed, and if it is not fair
+	storedKey    string         // with its scope; "" without a key
 	windowMs     int64
 	retentionMs  int64 // of its policy; 0 if not set or for ever
 }

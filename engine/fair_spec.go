@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -110,32 +108,12 @@ func (c *creation) setFair(share FairShare) error {
 func placesMs(creations []creation) []int64 {
 	places := []int64{}
 	for i := range creations {
-		if creations[i].placeNs != 0 {
+		if creations[i].place.Ns != 0 {
 			if len(places) == 0 {
 				places = make([]int64, len(creations))
 			}
-			places[i] = creations[i].placeNs / fair.Unit
+			places[i] = creations[i].place.Ns / fair.Unit
 		}
 	}
 	return places
-}
-
-// fairLine is a queue whose tenants take turns.
-type fairLine struct {
-	lane     string
-	priority int32
-}
-
-// fairTenant is a tenant in a queue.
-type fairTenant struct {
-	fairLine
-	namespace, name string
-}
-
-// key returns the stored key: the first bytes of SHA-256. Two of a million keys are equal by chance with a probability of
-// about 10^-8; such tenants would share their turns.
-func (t fairTenant) key() int64 {
-	text := t.lane + "\x00" + strconv.Itoa(int(t.priority)) + "\x00" + t.namespace + "\x00" + t.name
-	digest := sha256.Sum256([]byte(text))
-	return int64(binary.BigEndian.Uint64(digest[:8]))
 }

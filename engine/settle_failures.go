@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,7 +170,8 @@ func (e *Engine) failing(failures []AttemptFailure) core.Transition[*core.HeldLe
 		failedEarlier,
 	)
 	t.Needs = func(x *core.HeldLease) core.FlowLock {
-		if retry, _ := retryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, failures[x.N].Failure); retry {
+		f := failures[x.N].Failure
+		if retry, _ := core.RetryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, f.class(), f.category()); retry {
 			return core.NoFlow
 		}
 		return core.ExclusiveFlow
@@ -204,61 +203,28 @@ func retriedAt(x *core.HeldLease, ms int64) Failed {
 	return Failed{Retry: true, RetryAt: time.UnixMilli(ms), NextAttempt: x.Attempt + 1}
 }
 
-// retryDecision returns whether a failure is retried, and after how many milliseconds, by the stored policy of its
-// execution. Without a retry policy it uses [document.RetryWhenAbsent], whichever program created the execution.
-func retryDecision(policyDocument []byte, retryCount int32, rawRetryCount string, f Failure) (retry bool, pause int64) {
-	rules, ok := storedRetryPolicy(policyDocument)
-	if !ok {
-		rules = document.RetryWhenAbsent()
-	}
-	retries := usedRetries(retryCount, rawRetryCount)
-	return rules.Retries(f.class(), f.category(), retries), rules.PauseMs(retries, rand.Float64())
-}
-
-// usedRetries returns how many retries were scheduled: the larger of this library's column and the other program's key.
-func usedRetries(column int32, raw string) int {
-	n, err := strconv.ParseUint(raw, 10, 31)
-	if err != nil {
-		return int(column)
-	}
-	return max(int(column), int(n))
-}
-
-// storedRetryPolicy reads the retry policy of an execution's stored policy. It is lenient, because other programs store
-// some of them. It returns false if there is none.
-func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
-	var stored struct {
-		Retry json.RawMessage `json:"retry_policy"`
-	}
-	if len(policyDocument) == 0 || json.Unmarshal(policyDocument, &stored) != nil || len(stored.Retry) == 0 || string(stored.Retry) == "null" {
-		return document.Retry{}, false
-	}
-	retry, err := document.RetryFromJSON(stored.Retry)
-	return retry, err == nil
-}
-
 // writeFailures retries or ends the attempts of failures.
 func (e *Engine) writeFailures(
 	ctx context.Context, tx *core.Txn, items []*core.HeldLease, failures []AttemptFailure, outcomes []fferr.Outcome[Failed],
 ) error {
 	nowMs := items[0].Facts.NowMs
-	retries, ends := newRetries(nowMs, "retry", "revoked"), core.NewEnding(nowMs, state.OutcomeFailed)
+	retries, ends := core.NewRetries(nowMs, "retry", "revoked"), core.NewEnding(nowMs, state.OutcomeFailed)
 	for _, x := range items {
 		f := failures[x.N].Failure
 		attempt := core.EndingAttempt{
 			Execution: x.ID, Index: int32(x.Attempt), LeaseID: x.Facts.LeaseID, Instance: x.Facts.WorkerInstanceID,
 			LeaseEvent: "revoked", Reason: f.Message, Category: f.category(), Class: f.class(), Detail: f.Detail,
 		}
-		retry, pause := retryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, f)
+		retry, pause := core.RetryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, f.class(), f.category())
 		if !retry {
 			ends.Add(attempt)
 			continue
 		}
 		retryAt := core.AddTTL(nowMs, pause)
-		retries.add(attempt, retryAt)
+		retries.Add(attempt, retryAt)
 		outcomes[x.N].Value = retriedAt(x, retryAt)
 	}
-	if err := e.scheduleRetries(ctx, tx, retries); err != nil {
+	if err := e.c.ScheduleRetries(ctx, tx, retries); err != nil {
 		return err
 	}
 	ended, err := e.c.EndUnsuccessful(ctx, tx, ends)

@@ -3,7 +3,7 @@
 -- reads it once, after it has locked its rows.
 --
 -- Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
--- engine.CreateExecutions, engine.CreateFlow, engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines,
+-- engine.CreateExecutions, engine.CreateFlow, upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines,
 -- upkeep.RepairQueue, engine.VerifyGrant, upkeep.CancelSiblings,
 -- upkeep.RepairGroups, upkeep.ResumeCallers.
 -- Locks: none.

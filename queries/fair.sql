@@ -9,7 +9,7 @@
 -- Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
--- engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: none. Spans partitions.
 WITH lines AS (
     SELECT
@@ -106,7 +106,7 @@ LEFT JOIN LATERAL (
 -- because it existed before, is left out.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
--- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair new.
 WITH input AS (
     SELECT
@@ -138,7 +138,7 @@ ON CONFLICT DO NOTHING;
 -- name: MoveFairExecutions :exec
 -- MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: L1 held; queue held.
 WITH input AS (
     SELECT
@@ -159,7 +159,7 @@ WHERE
 -- given out since.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
--- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE).
 WITH input AS (
     SELECT
@@ -217,7 +217,7 @@ WHERE
 -- execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
 -- there is no last one, and zero instead.
 --
--- Used by: engine.ForgetFairPlaces.
+-- Used by: upkeep.ForgetFairPlaces.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time before which places are old.

@@ -2,7 +2,7 @@
 -- TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy: another
 -- transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 --
--- Used by: engine.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
+-- Used by: upkeep.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
@@ -57,7 +57,7 @@ LEFT JOIN LATERAL (
 -- DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
 -- execution later.
 --
--- Used by: engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
+-- Used by: upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,
 -- engine.ReplayWhere, engine.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.

@@ -2,7 +2,7 @@
 -- ScanTimedOut finds attempts that have run longer than their timeout, oldest first, after a position. over: another
 -- program has taken the lease away, so the timeout no longer applies.
 --
--- Used by: engine.ExpireAttempts.
+-- Used by: upkeep.ExpireAttempts.
 -- Locks: none. Spans partitions.
 SELECT
     a.partition_key,
@@ -56,7 +56,7 @@ LIMIT @page_size::integer;
 -- again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
 -- timeout.
 --
--- Used by: engine.ExpireAttempts.
+-- Used by: upkeep.ExpireAttempts.
 -- Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
@@ -97,7 +97,7 @@ WHERE
 -- TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
 -- by this library, overdue, and not locked elsewhere.
 --
--- Used by: engine.ExpireAttempts.
+-- Used by: upkeep.ExpireAttempts.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
 -- own columns.
 WITH input AS (

@@ -10,7 +10,7 @@
 --
 -- A lease that is taken while this statement runs has a timer of its own.
 --
--- Used by: engine.ExpireLeases.
+-- Used by: upkeep.ExpireLeases.
 -- Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -167,7 +167,7 @@ ORDER BY
 -- ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer that LookAtLeases took in the meantime
 -- is gone, and its remaining leases are in a new one; a timer that LookAtLeases holds at the moment is skipped.
 --
--- Used by: engine.ExpireLeases.
+-- Used by: upkeep.ExpireLeases.
 -- Locks: timers skips (FOR UPDATE, then the DELETE).
 DELETE FROM ffx_lease_timer AS w
 USING (
@@ -199,7 +199,7 @@ WHERE
 -- and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
 -- timeout.
 --
--- Used by: engine.ExpireLeases.
+-- Used by: upkeep.ExpireLeases.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
 -- own columns.
 WITH input AS (
@@ -266,7 +266,7 @@ LIMIT @max_items::integer;
 -- ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
 -- claim resumes the same attempt. Returns the lanes that have work now.
 --
--- Used by: engine.ExpireLeases, upkeep.RepairQueue.
+-- Used by: upkeep.ExpireLeases, upkeep.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The leases that were lost.
@@ -323,7 +323,7 @@ FROM released AS r;
 -- FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
 -- later attempt. The outcome stays, and there is no event.
 --
--- Used by: engine.ExpireLeases.
+-- Used by: upkeep.ExpireLeases.
 -- Locks: L2 held, since TakeExpiredLeases.
 UPDATE ff_attempt AS a
 SET

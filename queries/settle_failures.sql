@@ -39,7 +39,7 @@ CROSS JOIN LATERAL (
 -- raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on. fair is the share of a
 -- claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The failed attempts, and when the next one may begin.
@@ -159,7 +159,7 @@ FROM rescheduled AS r;
 -- attempt is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one
 -- is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
 -- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

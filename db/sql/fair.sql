@@ -10,7 +10,7 @@
 --
 -- Passages: fair_waits.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.FailExecution,
--- engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: none. Spans partitions.
 WITH lines AS (
     SELECT
@@ -123,7 +123,7 @@ LEFT JOIN LATERAL (
 -- because it existed before, is left out.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
--- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair new.
 WITH input AS (
     SELECT
@@ -155,7 +155,7 @@ ON CONFLICT DO NOTHING;
 -- name: MoveFairExecutions :exec
 -- MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
 --
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: L1 held; queue held.
 WITH input AS (
     SELECT
@@ -177,7 +177,7 @@ WHERE
 --
 -- Passages: fair_waits.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
--- engine.FailExecution, engine.FailExecutions, engine.ExpireAttempts, engine.ExpireLeases, engine.PromoteDelayed.
+-- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE).
 WITH input AS (
     SELECT
@@ -244,7 +244,7 @@ WHERE
 -- there is no last one, and zero instead.
 --
 -- Passages: fair_waits.
--- Used by: engine.ForgetFairPlaces.
+-- Used by: upkeep.ForgetFairPlaces.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time before which places are old.

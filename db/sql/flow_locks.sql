@@ -17,7 +17,7 @@ FROM (
 -- member without success, or changes a flow's structure, holds it.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
+-- upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
@@ -34,7 +34,7 @@ FROM (
 -- LockFlowRows locks the rows of flows whose exclusive lock the caller holds. A missing flow has no row.
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
--- engine.ExpireLeases, engine.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
+-- upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- engine.CancelExecution, engine.WaitForChildren, engine.ReplayExecution, engine.ReclaimExecution,
 -- engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
@@ -105,7 +105,7 @@ WHERE pg_try_advisory_xact_lock_shared(k.key);
 -- TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
 -- both locks. A flow without a row needs only the first.
 --
--- Used by: engine.FailExecutions, upkeep.DispatchCompletions, engine.ExpireLeases, engine.ExpireAttempts,
+-- Used by: engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
 -- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
 -- engine.CancelWhere, engine.ReplayWhere, engine.WaitForChildrenEach, upkeep.PurgeFlows, upkeep.CancelSiblings,
 -- upkeep.RepairGroups, upkeep.CancelFlows.

@@ -7,7 +7,7 @@
 -- Retries of fair work need new places in the same transaction, so they are promoted with fair_retries only. Without it
 -- they are returned as they are, with fair, the share.
 --
--- Used by: engine.PromoteDelayed.
+-- Used by: upkeep.PromoteDelayed.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 WITH due AS (
     SELECT

@@ -40,7 +40,7 @@ CROSS JOIN LATERAL (
 -- claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 --
 -- Passages: set_attempt_ended, lease_events.
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts.
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The failed attempts, and when the next one may begin.
@@ -187,7 +187,7 @@ FROM rescheduled AS r;
 -- is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
 --
 -- Passages: set_ended, set_attempt_ended, lease_events.
--- Used by: engine.FailExecution, engine.FailExecutions, engine.ExpireLeases, engine.ExpireAttempts,
+-- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
 -- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

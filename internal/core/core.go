@@ -158,7 +158,7 @@ func ReadAgain[T any](c *Core, read func() (T, error)) (T, error) {
 }
 
 // PlannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
-// message without transaction settings, and is planned for the present tables every time instead. With [engine.Config.Now] they are
+// message without transaction settings, and is planned for the present tables every time instead. With engine.Config.Now they are
 // a test's: small, and planned once.
 func (c *Core) PlannedAnew() db.DBTX {
 	if c.Now != nil && c.Tx == nil {

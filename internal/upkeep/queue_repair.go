@@ -37,9 +37,9 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // repaired; if that equals batch, call it again at once. Each call continues after the previous one of the same engine.
 // After the last execution it deletes stale entries of the queue, of the lists of budgets and limits, and of
 // [engine.Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
-// [engine.Maintenance.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants] missed.
+// [Upkeep.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants] missed.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [engine.Maintenance.PromoteDelayed]. Transaction: one statement, another at the
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Upkeep.PromoteDelayed]. Transaction: one statement, another at the
 // end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
 // lease, and skips locked ones until the next round. Emits lease and completion events. Safe to repeat and to run in any number
 // of processes.
@@ -158,7 +158,7 @@ func (u *Upkeep) listUnlisted(ctx context.Context, op string, rows []db.ScanRepa
 	})
 }
 
-// timeUntimed sets a timer for leases that ran out without one, so that [engine.Maintenance.ExpireLeases] finds them.
+// timeUntimed sets a timer for leases that ran out without one, so that [Upkeep.ExpireLeases] finds them.
 func (u *Upkeep) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
 	untimed := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Untimed })
 	if untimed.Empty() {
@@ -198,7 +198,7 @@ func leaseless(rows []db.ScanRepairsRow) []core.Candidate {
 }
 
 // returnLeaseless returns due executions to their lanes that are active although none of their attempts is leased.
-// Attempts with an expired lease, current or not, are left to [engine.Maintenance.ExpireLeases].
+// Attempts with an expired lease, current or not, are left to [Upkeep.ExpireLeases].
 func (u *Upkeep) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, _ int) (int, error) {
 	var executions core.ExecutionArrays
 	for _, c := range due {

@@ -25,6 +25,7 @@ type memory struct {
 	stalled stalledEvents
 	sweepPositions
 	retentionMemory
+	fairSweep fairSweep
 }
 
 func newMemory() *memory {

@@ -49,7 +49,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/streams":   {"internal/notify", "internal/warn"},
 		"internal/adopt":     {"db"},
 		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/core", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan", "internal/streams"}, core...),
-		"internal/core":      append([]string{"internal/document", "internal/notify", "internal/pgtx"}, core...),
+		"internal/core":      append([]string{"internal/document", "internal/fair", "internal/notify", "internal/pgtx"}, core...),
 		"internal/upkeep":    append([]string{"engine", "internal/condition", "internal/core", "internal/document", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
 		"internal/budget":    {},
 		"internal/fair":      {},

@@ -21,7 +21,7 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 var coreRungs = []rung{
 	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"lease_fence lease_memory stream_written stream_limits codec"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries"},
 	{"change", "transition execution_held execution_lock settle"},
 }
 
@@ -31,7 +31,7 @@ var engineRungs = []rung{
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
 		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_config stream_rate"},
 	{"lease", "lease"},
-	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_retries settle_returns lease_progress suspension"},
+	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
@@ -47,9 +47,7 @@ var engineRungs = []rung{
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},
 	{"upkeep", "" +
-		"job_delays job_timeouts " +
-		"lease_expiry " +
-		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle fair_places admission sequence_ends budget_over budget_reset reservation_release operator_bulk"},
+		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission sequence_ends budget_over budget_reset reservation_release operator_bulk"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},
 }
 

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -15,20 +15,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// timeout is the failure of an attempt that exceeded its timeout.
-var timeout = Failure{Message: "attempt_timeout", Class: policy.TimedOut}
+// The failure of an attempt that exceeded its timeout.
+const (
+	timeoutMessage  = "attempt_timeout"
+	timeoutCategory = string(policy.TimedOut)
+)
 
 // timeouts collects the results of attempts that exceeded their timeout.
 type timeouts struct {
-	retries *retries
+	retries *core.Retries
 	ends    *core.Ending
 }
 
 func newTimeouts(nowMs int64) timeouts {
-	return timeouts{newRetries(nowMs, "interrupted", "expired"), core.NewEnding(nowMs, state.OutcomeExpired)}
+	return timeouts{core.NewRetries(nowMs, "interrupted", "expired"), core.NewEnding(nowMs, state.OutcomeExpired)}
 }
 
-func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
+func (s timeouts) len() int { return s.retries.Len() + s.ends.Len() }
 
 // ExpireAttempts ends running attempts that have exceeded their policy's timeout, oldest first. This is a failure of
 // class [policy.TimedOut] that is retried like others; without retries left, the execution ends as expired. Calls of
@@ -40,17 +43,17 @@ func (s timeouts) len() int { return s.retries.len() + s.ends.Len() }
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
 // members exclusively, then executions and attempts. It skips locked rows as the job expire_deadlines. Emits lease
 // and completion events. Safe to repeat and to run in any number of processes.
-func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireAttempts(ctx context.Context, batch int) (int, error) {
+
 	const op = "expire attempts"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
 	position := db.ScanTimedOutParams{
-		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: e.c.NowMs(), PageSize: core.ScanPage,
+		AfterTimeoutAtMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, NowMs: u.c.NowMs(), PageSize: core.ScanPage,
 	}
-	return e.c.NewPass(op, e.endTimedOut).Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) {
-		rows, err := e.c.Q.ScanTimedOut(ctx, e.c.Reader(), position)
+	return u.c.NewPass(op, u.endTimedOut).Through(ctx, batch, func(room int) ([]core.Candidate, int, bool, error) {
+		rows, err := u.c.Q.ScanTimedOut(ctx, u.c.Reader(), position)
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, core.Wrap(op, err)
 		}
@@ -63,7 +66,7 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 			switch {
 			case !row.Over:
 				c := core.Candidate{Partition: row.PartitionKey, Execution: row.ExecutionID, Attempt: row.AttemptIndex}
-				if retry, _ := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout); !retry {
+				if retry, _ := core.RetryDecision(row.Policy, row.RetryCount, row.RawRetryCount, policy.TimedOut, timeoutCategory); !retry {
 					c.Flow = row.FlowID
 				}
 				due = append(due, c)
@@ -74,65 +77,65 @@ func (m Maintenance) ExpireAttempts(ctx context.Context, batch int) (int, error)
 				over.TimeoutsAtMs = append(over.TimeoutsAtMs, row.TimeoutAtMs)
 			}
 		}
-		forgotten, err := e.forgetTimeouts(ctx, op, over)
+		forgotten, err := u.forgetTimeouts(ctx, op, over)
 		return due, forgotten, len(rows) == core.ScanPage, err
 	})
 }
 
 // endTimedOut ends those due attempts that it can lock and that still exceed their timeout.
-func (e *Engine) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
-	params := db.TakeTimedOutParams{NowMs: e.c.NowMs(), MaxItems: int32(limit)}
+func (u *Upkeep) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
+	params := db.TakeTimedOutParams{NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.Partition)
 		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.Execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.Attempt)
 	}
-	taken, err := e.c.Q.TakeTimedOut(ctx, tx, params)
+	taken, err := u.c.Q.TakeTimedOut(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
 	timedOut := newTimeouts(nowMs)
 	for _, row := range taken {
-		retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
+		retry, pause := core.RetryDecision(row.Policy, row.RetryCount, row.RawRetryCount, policy.TimedOut, timeoutCategory)
 		timedOut.add(core.EndingAttempt{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: row.AttemptIndex,
 			Epoch: row.HighestEpoch + 1, LeaseID: row.LeaseID, Instance: row.WorkerInstanceID,
 		}, retry, pause, row.FlowID == nil || flows.Has(*row.FlowID))
 	}
-	return timedOut.len(), e.writeTimeouts(ctx, tx, timedOut)
+	return timedOut.len(), u.writeTimeouts(ctx, tx, timedOut)
 }
 
 // add adds an attempt, unless it would end its execution and may not: its last retry was used, or it joined a flow,
 // after the flows were locked. The next scan expects that.
 func (s timeouts) add(a core.EndingAttempt, retry bool, pause int64, mayEnd bool) {
-	a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", timeout.Message, timeout.category(), timeout.class()
+	a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", timeoutMessage, timeoutCategory, policy.TimedOut
 	switch {
 	case retry:
-		s.retries.add(a, core.AddTTL(s.retries.params.NowMs, pause))
+		s.retries.Add(a, core.AddTTL(s.retries.Params.NowMs, pause))
 	case mayEnd:
 		s.ends.Add(a)
 	}
 }
 
 // writeTimeouts writes the results of attempts that exceeded their timeout.
-func (e *Engine) writeTimeouts(ctx context.Context, tx *core.Txn, s timeouts) error {
-	if err := e.scheduleRetries(ctx, tx, s.retries); err != nil {
+func (u *Upkeep) writeTimeouts(ctx context.Context, tx *core.Txn, s timeouts) error {
+	if err := u.c.ScheduleRetries(ctx, tx, s.retries); err != nil {
 		return err
 	}
-	return e.c.EndByJob(ctx, tx, s.ends)
+	return u.c.EndByJob(ctx, tx, s.ends)
 }
 
 // forgetTimeouts clears timeouts of attempts whose lease another program took away, and returns how many.
-func (e *Engine) forgetTimeouts(ctx context.Context, op string, over db.ForgetTimeoutsParams) (int, error) {
+func (u *Upkeep) forgetTimeouts(ctx context.Context, op string, over db.ForgetTimeoutsParams) (int, error) {
 	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
 	}
-	n, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
-		return e.c.Q.ForgetTimeouts(ctx, conn, over)
+	n, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		return u.c.Q.ForgetTimeouts(ctx, conn, over)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
 		err = nil // the next call retries

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -15,16 +15,16 @@ import (
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
 // Transaction: one statement, and another transaction for retries of fair work; locks the executions and skips locked
 // ones. Safe to repeat and to run in any number of processes.
-func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	const op = "promote delayed"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	params := db.PromoteDelayedParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)}
+	u = u.impatient()
+	params := db.PromoteDelayedParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)}
 	fair := 0
-	n, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
-		rows, err := e.c.Q.PromoteDelayed(ctx, conn, params)
+	n, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+		rows, err := u.c.Q.PromoteDelayed(ctx, conn, params)
 		fair = 0
 		for _, row := range rows {
 			switch {
@@ -42,17 +42,17 @@ func (m Maintenance) PromoteDelayed(ctx context.Context, batch int) (int, error)
 		return n, err
 	}
 	params.FairRetries, params.BatchSize = true, int32(fair)
-	more, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.promoteFair(ctx, tx, params) })
+	more, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) { return u.promoteFair(ctx, tx, params) })
 	return n + more, err
 }
 
 // promoteFair promotes delayed executions, and gives retries of fair work the next places of their tenants.
-func (e *Engine) promoteFair(ctx context.Context, tx *core.Txn, params db.PromoteDelayedParams) (int, error) {
-	rows, err := e.c.Q.PromoteDelayed(ctx, tx, params)
+func (u *Upkeep) promoteFair(ctx context.Context, tx *core.Txn, params db.PromoteDelayedParams) (int, error) {
+	rows, err := u.c.Q.PromoteDelayed(ctx, tx, params)
 	if err != nil {
 		return 0, err
 	}
-	var fair []creation
+	var fair []*core.FairWork
 	for _, row := range rows {
 		if row.Gated {
 			tx.Due.Gated()
@@ -60,10 +60,10 @@ func (e *Engine) promoteFair(ctx context.Context, tx *core.Txn, params db.Promot
 		switch {
 		case row.Fair != "":
 			x := id.ExecutionIDFromRow(row.PartitionKey, id.ExecutionUUID(row.ExecutionID.Bytes))
-			fair = append(fair, comingBack(x, row.LaneID, row.Priority, row.Namespace, row.Fair))
+			fair = append(fair, core.ReturningFair(x, row.LaneID, row.Priority, row.Namespace, row.Fair))
 		case row.Promoted && !row.Gated:
 			tx.Due.Lane(row.LaneID)
 		}
 	}
-	return len(rows), e.placeReturning(ctx, tx, fair)
+	return len(rows), u.c.PlaceReturning(ctx, tx, fair)
 }

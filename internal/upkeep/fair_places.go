@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -31,30 +31,30 @@ type fairPosition struct{ key, placeNs int64 }
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.
-func (m Maintenance) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
 	const op = "forget places of fair work"
-	e := m.e.impatient()
+	u = u.impatient()
 	if batch < 2 || batch > core.MaxSweep {
 		return 0, core.Invalid("batch", fmt.Sprintf("must be between 2 and %d", core.MaxSweep))
 	}
 	first := fairPosition{math.MinInt64, math.MinInt64}
-	e.fairSweep.mu.Lock()
-	from := e.fairSweep.from
-	if !e.fairSweep.begun {
+	u.fairSweep.mu.Lock()
+	from := u.fairSweep.from
+	if !u.fairSweep.begun {
 		from = first
 	}
-	e.fairSweep.mu.Unlock()
-	row, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (db.DropPassedPlacesRow, error) {
-		return e.c.Q.DropPassedPlaces(ctx, conn, db.DropPassedPlacesParams{
-			NowMs: e.c.NowMs(), KeepMs: oldPlaceAfter.Milliseconds(), FromFairKey: from.key, FromPlaceNs: from.placeNs, PageSize: int32(batch),
+	u.fairSweep.mu.Unlock()
+	row, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (db.DropPassedPlacesRow, error) {
+		return u.c.Q.DropPassedPlaces(ctx, conn, db.DropPassedPlacesParams{
+			NowMs: u.c.NowMs(), KeepMs: oldPlaceAfter.Milliseconds(), FromFairKey: from.key, FromPlaceNs: from.placeNs, PageSize: int32(batch),
 		})
 	})
 	if err != nil {
 		return 0, err
 	}
-	e.fairSweep.mu.Lock()
-	e.fairSweep.begun = int(row.Examined) == batch
-	e.fairSweep.from = fairPosition{row.LastFairKey, row.LastPlaceNs}
-	e.fairSweep.mu.Unlock()
+	u.fairSweep.mu.Lock()
+	u.fairSweep.begun = int(row.Examined) == batch
+	u.fairSweep.from = fairPosition{row.LastFairKey, row.LastPlaceNs}
+	u.fairSweep.mu.Unlock()
 	return int(row.Deleted), nil
 }

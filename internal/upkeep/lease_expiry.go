@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -24,22 +25,22 @@ import (
 // members that may end exclusively, executions and attempts. It skips locked executions, flows and dependents for the
 // next call, and retries a few busy flows once at the end. Emits lease events, and completion events of ended
 // executions. Safe to repeat and to run in any number of processes.
-func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ExpireLeases(ctx context.Context, batch int) (int, error) {
+
 	const op = "expire leases"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	if err := e.c.ForgetLeaseTimers(ctx, op); err != nil {
+	if err := u.c.ForgetLeaseTimers(ctx, op); err != nil {
 		return 0, err
 	}
 	position := db.LookAtLeasesParams{
-		DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: lookedAtOnce,
+		DefaultCap: policy.ReclaimLimit, NowMs: u.c.NowMs(), MaxItems: lookedAtOnce,
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
-	return e.c.NewPass(op, e.expireLeases).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
-		rows, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
-			return e.c.Q.LookAtLeases(ctx, conn, position)
+	return u.c.NewPass(op, u.expireLeases).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
+		rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
+			return u.c.Q.LookAtLeases(ctx, conn, position)
 		})
 		if err != nil || len(rows) == 0 {
 			return nil, 0, false, err
@@ -62,17 +63,17 @@ func (m Maintenance) ExpireLeases(ctx context.Context, batch int) (int, error) {
 }
 
 // lookedAtOnce is the approximate number of leases that one statement examines.
-const lookedAtOnce = 4 * MaxBatch
+const lookedAtOnce = 4 * engine.MaxBatch
 
 // expireLeases settles those due leases that it can lock and that are still expired.
-func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
-	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: e.c.NowMs(), MaxItems: int32(limit)}
+func (u *Upkeep) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
+	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
 		params.PartitionKeys = append(params.PartitionKeys, c.Partition)
 		params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(c.Execution))
 		params.AttemptIndexes = append(params.AttemptIndexes, c.Attempt)
 	}
-	taken, err := e.c.Q.TakeExpiredLeases(ctx, tx, params)
+	taken, err := u.c.Q.TakeExpiredLeases(ctx, tx, params)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}
@@ -80,11 +81,11 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 	for _, row := range taken {
 		executions.Add(row.PartitionKey, row.ExecutionID)
 	}
-	current, err := e.c.LockCurrentAttempts(ctx, tx, executions)
+	current, err := u.c.LockCurrentAttempts(ctx, tx, executions)
 	if err != nil {
 		return 0, err
 	}
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
@@ -104,19 +105,19 @@ func (e *Engine) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 			strays.ExecutionIDs = append(strays.ExecutionIDs, core.PgUUID(row.ExecutionID))
 			strays.AttemptIndexes = append(strays.AttemptIndexes, row.AttemptIndex)
 		case row.TimedOut:
-			retry, pause := retryDecision(row.Policy, row.RetryCount, row.RawRetryCount, timeout)
+			retry, pause := core.RetryDecision(row.Policy, row.RetryCount, row.RawRetryCount, policy.TimedOut, timeoutCategory)
 			timedOut.add(attempt, retry, pause, mayEnd)
 		default:
 			lost.Add(attempt, row.LostTooOften, mayEnd)
 		}
 	}
 	if len(strays.ExecutionIDs) > 0 {
-		if err := e.c.Q.FenceStrayLeases(ctx, tx, strays); err != nil {
+		if err := u.c.Q.FenceStrayLeases(ctx, tx, strays); err != nil {
 			return 0, err
 		}
 	}
-	if err := e.writeTimeouts(ctx, tx, timedOut); err != nil {
+	if err := u.writeTimeouts(ctx, tx, timedOut); err != nil {
 		return 0, err
 	}
-	return len(strays.ExecutionIDs) + timedOut.len() + lost.Len(), e.c.WriteLost(ctx, tx, lost)
+	return len(strays.ExecutionIDs) + timedOut.len() + lost.Len(), u.c.WriteLost(ctx, tx, lost)
 }
