@@ -106,7 +106,7 @@ type DeclareLimitsParams struct {
 // DeclareLimits creates limits, or changes their declared rules. An operator's setting stays in force, unless a rate becomes a
 // concurrency or the reverse.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, limit.Declare.
 // Locks: limits waits (in array order). The caller sorts by namespace and name.
 func (q *Queries) DeclareLimits(ctx context.Context, db DBTX, arg DeclareLimitsParams) error {
 	_, err := db.Exec(ctx, declareLimits,
@@ -140,7 +140,7 @@ type DropLimitParams struct {
 
 // DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
 //
-// Used by: engine.DeleteLimit.
+// Used by: limit.Delete.
 // Locks: limits held (DELETE).
 func (q *Queries) DropLimit(ctx context.Context, db DBTX, arg DropLimitParams) error {
 	_, err := db.Exec(ctx, dropLimit, arg.Namespace, arg.Name)
@@ -185,7 +185,7 @@ type GetLimitRow struct {
 // GetLimit returns a limit. No row: it does not exist.
 //
 // Passages: limit_columns.
-// Used by: engine.DescribeLimit.
+// Used by: limit.Describe.
 // Locks: none.
 func (q *Queries) GetLimit(ctx context.Context, db DBTX, arg GetLimitParams) (GetLimitRow, error) {
 	row := db.QueryRow(ctx, getLimit, arg.Namespace, arg.Name)
@@ -236,7 +236,7 @@ type ListLimitChangesRow struct {
 
 // ListLimitChanges returns the last changes of a limit, the newest first.
 //
-// Used by: engine.DescribeLimit.
+// Used by: limit.Describe.
 // Locks: none.
 func (q *Queries) ListLimitChanges(ctx context.Context, db DBTX, arg ListLimitChangesParams) ([]ListLimitChangesRow, error) {
 	rows, err := db.Query(ctx, listLimitChanges, arg.Namespace, arg.Name)
@@ -359,7 +359,7 @@ type ListLimitKeysRow struct {
 // ListLimitKeys examines a page of the keys in use, of all limits, and returns them, with those of one limit marked as found.
 // Only these have their use, counted up to 1,001 rows.
 //
-// Used by: engine.ListLimitKeys.
+// Used by: limit.ListKeys.
 // Locks: none; spans partitions.
 func (q *Queries) ListLimitKeys(ctx context.Context, db DBTX, arg ListLimitKeysParams) ([]ListLimitKeysRow, error) {
 	rows, err := db.Query(ctx, listLimitKeys,
@@ -512,7 +512,7 @@ type ListLimitsRow struct {
 // ListLimits returns a page of limits, in the order of their namespaces and names.
 //
 // Passages: limit_columns.
-// Used by: engine.ListLimits.
+// Used by: limit.List.
 // Locks: none.
 func (q *Queries) ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams) ([]ListLimitsRow, error) {
 	rows, err := db.Query(ctx, listLimits, arg.AfterNamespace, arg.AfterName, arg.PageSize)
@@ -565,7 +565,7 @@ type LockLimitParams struct {
 
 // LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
 //
-// Used by: engine.DeleteLimit.
+// Used by: limit.Delete.
 // Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
 func (q *Queries) LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (int64, error) {
 	result, err := db.Exec(ctx, lockLimit, arg.Namespace, arg.Name)
@@ -660,7 +660,7 @@ type SetLimitParams struct {
 // SetLimit sets the rule of a limit that is in force, or with units of -1 restores the declared one. No row: it does not exist. fits
 // is false if a window was given to a limit without one; then nothing changes.
 //
-// Used by: engine.SetLimit, engine.ResetLimit.
+// Used by: limit.Set, limit.Reset.
 // Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 func (q *Queries) SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error) {
 	row := db.QueryRow(ctx, setLimit,

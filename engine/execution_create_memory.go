@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
@@ -26,7 +27,7 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 type registration struct {
 	lanes  []string // sorted
 	period int64    // the shortest retention of their policies, 0 if it is registered
-	limits map[limitID]limitRule
+	limits map[core.LimitID]core.LimitRule
 }
 
 func (r *registration) empty() bool { return len(r.lanes) == 0 && r.period == 0 && len(r.limits) == 0 }
@@ -48,7 +49,7 @@ func (e *Engine) register(ctx context.Context, tx db.DBTX, r registration) error
 			return err
 		}
 	}
-	return e.declare(ctx, tx, r.limits)
+	return e.c.DeclareLimits(ctx, tx, r.limits)
 }
 
 // remember spares the next creations of this process a committed registration.
@@ -56,7 +57,7 @@ func (e *Engine) remember(r registration) {
 	e.lanes.add(r.lanes)
 	e.periods.remember(r.period)
 	for limit, rule := range r.limits {
-		e.limits.add(limit, rule, e.c.ProcessTime())
+		e.c.Limits.Add(limit, rule, e.c.ProcessTime())
 	}
 }
 
@@ -66,7 +67,6 @@ type creationMemory struct {
 	atCreation []creationStep
 	lanes      known[string]
 	periods    shortestPeriod
-	limits     knownLimits
 	keyRows    known[gate.ID] // keys of limits that had a row once; a job deletes idle ones
 }
 

@@ -182,7 +182,7 @@ func (e *Engine) prepareNode(spec ExecutionSpec, key string) (creation, error) {
 	if err := e.setID(&c, spec, lane); err != nil {
 		return c, err
 	}
-	namespace, err := e.namespace(spec.Namespace)
+	namespace, err := e.c.NamespaceOr(spec.Namespace)
 	if err != nil {
 		return c, err
 	}
@@ -274,16 +274,6 @@ func clampPriority(priority int) int32 { return int32(min(max(priority, 0), MaxP
 
 // size returns the approximate number of bytes that a creation adds to a statement.
 func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) + len(c.tags) }
-
-func (e *Engine) namespace(given id.Namespace) (id.Namespace, error) {
-	if given == "" {
-		return e.cfg.Namespace, nil
-	}
-	if err := given.Validate(); err != nil {
-		return "", core.InvalidBecause("namespace", err)
-	}
-	return given, nil
-}
 
 func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
 	c.id = spec.ID

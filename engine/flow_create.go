@@ -162,7 +162,7 @@ func (e *Engine) planHeader(plan *flowPlan, spec FlowSpec) error {
 	if err := core.CheckText("flow kind", spec.Kind, maxFlowKind); err != nil {
 		return err
 	}
-	namespace, err := e.namespace(spec.Namespace)
+	namespace, err := e.c.NamespaceOr(spec.Namespace)
 	if err != nil {
 		return err
 	}

@@ -11,20 +11,19 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of limits.
 const (
-	MaxLimits      = 4                      // limits of an execution
-	MaxLimitName   = 512                    // bytes of a limit's name
-	MaxLimitKey    = 512                    // bytes of a key
-	MaxLimitUnits  = 1_000_000_000          // units of a limit
-	MinLimitWindow = 100 * time.Millisecond // the shortest window
-	MaxLimitWindow = 31 * 24 * time.Hour    // the longest
-	maxLimitPart   = 255                    // bytes of the name that a limit has in its kind
+	MaxLimits      = 4                   // limits of an execution
+	MaxLimitName   = 512                 // bytes of a limit's name
+	MaxLimitKey    = 512                 // bytes of a key
+	MaxLimitUnits  = core.MaxLimitUnits  // units of a limit
+	MinLimitWindow = core.MinLimitWindow // the shortest window
+	MaxLimitWindow = core.MaxLimitWindow // the longest
+	maxLimitPart   = 255                 // bytes of the name that a limit has in its kind
 )
 
 // WhenFull decides about executions whose key has no room.
@@ -54,37 +53,23 @@ const (
 //
 // The methods return a changed copy.
 type Limit[In any] struct {
-	rule  limitRule
+	rule  core.LimitRule
 	name  string
 	key   func(In) string
 	units func(In) int
 	set   bool // it was made by Concurrency or Rate
 }
 
-// limitRule is the rule that a limit declares.
-type limitRule struct {
-	units    int64
-	windowMs int64 // 0: it limits how many run at once
-	whenFull WhenFull
-	fraction bool // the window has a fraction of a millisecond
-}
-
 // Concurrency lets at most n units run at once, over all workers. An execution takes its place when it may be claimed, and
 // gives it back when it ends, is delayed, waits for a signal or for a retry.
 func Concurrency[In any](n int) Limit[In] {
-	return Limit[In]{rule: limitRule{units: int64(n), whenFull: WaitForRoom}, name: "concurrency", set: true}
+	return Limit[In]{rule: core.Concurrency(n), name: "concurrency", set: true}
 }
 
 // Rate lets at most n units start within any window of this length, over all workers. A retry is a start. The window is of
 // whole milliseconds, from [MinLimitWindow] to [MaxLimitWindow].
 func Rate[In any](n int, window time.Duration) Limit[In] {
-	rule := limitRule{
-		units: int64(n), windowMs: max(window.Milliseconds(), -1), whenFull: WaitForRoom, fraction: window%time.Millisecond != 0,
-	}
-	if window <= 0 {
-		rule.windowMs = -1
-	}
-	return Limit[In]{rule: rule, name: "rate", set: true}
+	return Limit[In]{rule: core.Rate(n, window), name: "rate", set: true}
 }
 
 // Per limits each key apart. name names the limit in the kind, and so does not change while keys do: at most 255 bytes, without
@@ -103,7 +88,7 @@ func (l Limit[In]) Units(units func(In) int) Limit[In] {
 
 // WhenFull decides about executions whose key has no room. Default [WaitForRoom].
 func (l Limit[In]) WhenFull(w WhenFull) Limit[In] {
-	l.rule.whenFull = w
+	l.rule.WhenFull = string(w)
 	return l
 }
 
@@ -149,42 +134,12 @@ func (l *Limit[In]) check(before []Limit[In]) error {
 	if err := core.CheckText("Kind.Limits", l.name, maxLimitPart); err != nil {
 		return err
 	}
-	return l.rule.check("Kind.Limits", l.name)
-}
-
-// check checks a rule. field and name are its place.
-func (r *limitRule) check(field, name string) error {
-	if reason := r.mistake(); reason != "" {
-		return core.Invalid(field+" "+strconv.Quote(name), reason)
-	}
-	return nil
-}
-
-// mistake returns the reason to refuse a rule, "" if there is none.
-func (r *limitRule) mistake() string {
-	switch {
-	case r.units < 1 || r.units > MaxLimitUnits:
-		return fmt.Sprintf("has %d units, not 1 to %d", r.units, MaxLimitUnits)
-	case r.fraction:
-		return "has a window with a fraction of a millisecond"
-	case r.windowMs != 0 && (r.windowMs < MinLimitWindow.Milliseconds() || r.windowMs > MaxLimitWindow.Milliseconds()):
-		return fmt.Sprintf("has a window that is not from %v to %v", MinLimitWindow, MaxLimitWindow)
-	}
-	switch r.whenFull {
-	case WaitForRoom, CancelNew, KeepNewest:
-	case CancelRunning:
-		if r.windowMs != 0 {
-			return "cancels running executions, but a rate has no more room when they end"
-		}
-	default:
-		return fmt.Sprintf("is %q when full, not wait, cancel_new, cancel_running or keep_newest", r.whenFull)
-	}
-	return ""
+	return l.rule.Check("Kind.Limits", l.name)
 }
 
 // LimitKey is a limit of an execution, and the key under which it counts.
 type LimitKey struct {
-	// Name is the name of a limit that [Operator.DeclareLimits] has declared in the namespace of the execution, or that a kind
+	// Name is the name of a limit that limit.Declare has declared in the namespace of the execution, or that a kind
 	// has: then the name of the kind, a slash, and the name that [Limit.Per] gives. Required; at most [MaxLimitName] bytes.
 	Name string
 
@@ -194,7 +149,7 @@ type LimitKey struct {
 	// all of them.
 	Units int
 
-	declared *limitRule // by its kind; nil: the limit must exist
+	declared *core.LimitRule // by its kind; nil: the limit must exist
 }
 
 // units returns the units with their default.
@@ -217,10 +172,10 @@ func (k *LimitKey) check() error {
 	if k.declared == nil {
 		return nil
 	}
-	if err := k.declared.check("Limits", k.Name); err != nil {
+	if err := k.declared.Check("Limits", k.Name); err != nil {
 		return err
 	}
-	return k.fits(k.declared.units)
+	return k.fits(k.declared.Units)
 }
 
 // fits refuses an execution that could never start.
@@ -303,56 +258,4 @@ func keysOf(stored []rawLimit) []LimitKey {
 		limits = append(limits, LimitKey{Name: l.Name, Key: l.Key, Units: max(l.Units, 1)})
 	}
 	return limits
-}
-
-// LimitSpec declares a limit for executions whose kind has none: see [ExecutionSpec.Limits].
-type LimitSpec struct {
-	Name      string       // unique in its namespace; at most [MaxLimitName] bytes
-	Namespace id.Namespace // default: the engine's
-	Units     int          // that run at once, or start within Window; 1 to [MaxLimitUnits]
-
-	// Window makes it a rate, as [Rate]. Default 0: it limits how many run at once, as [Concurrency].
-	Window time.Duration
-
-	WhenFull WhenFull // default [WaitForRoom]
-}
-
-// check checks a spec, fills in its defaults, and returns its rule.
-func (s *LimitSpec) check(e *Engine) (rule limitRule, err error) {
-	name := LimitName{Namespace: s.Namespace, Name: s.Name}
-	if err := name.check(e); err != nil {
-		return rule, err
-	}
-	s.Namespace = name.Namespace
-	rule = Concurrency[struct{}](s.Units).rule
-	if s.Window != 0 {
-		rule = Rate[struct{}](s.Units, s.Window).rule
-	}
-	rule.whenFull = cmp.Or(s.WhenFull, WaitForRoom)
-	return rule, rule.check("Limits", s.Name)
-}
-
-// LimitName identifies a limit.
-type LimitName struct {
-	Namespace id.Namespace // default: the engine's
-	Name      string       // as in [LimitKey.Name]
-}
-
-func (n *LimitName) check(e *Engine) (err error) {
-	if n.Namespace, err = e.namespace(n.Namespace); err != nil {
-		return err
-	}
-	if n.Name == "" {
-		return core.Invalid("Name", "is empty")
-	}
-	return core.CheckText("Name", n.Name, MaxLimitName)
-}
-
-func (n *LimitName) notFound() error { return &fferr.NotFoundError{Entity: "limit", ID: n.Name} }
-
-func (n *LimitName) orNotFound(err error) error {
-	if core.IsNoRow(err) {
-		return n.notFound()
-	}
-	return err
 }

@@ -140,7 +140,7 @@ type schedulePuts struct {
 
 // addSet checks a set, fills in its defaults, and adds its schedules.
 func (p *schedulePuts) addSet(set *ScheduleSet) (err error) {
-	if set.Namespace, err = p.namespace(set.Namespace); err != nil {
+	if set.Namespace, err = p.c.NamespaceOr(set.Namespace); err != nil {
 		return err
 	}
 	switch {

@@ -104,7 +104,7 @@ func (e *Engine) checkSchedule(s *ScheduleSpec) (t tickTimes, c creation, err er
 	if err := core.CheckText("Name", s.Name, MaxScheduleName); err != nil {
 		return t, c, err
 	}
-	if s.Namespace, err = e.namespace(cmp.Or(s.Namespace, s.Execution.Namespace)); err != nil {
+	if s.Namespace, err = e.c.NamespaceOr(cmp.Or(s.Namespace, s.Execution.Namespace)); err != nil {
 		return t, c, err
 	}
 	s.Missed, s.Overlap = cmp.Or(s.Missed, MissedLast), cmp.Or(s.Overlap, OverlapAllow)
@@ -197,7 +197,7 @@ type ScheduleName struct {
 }
 
 func (n *ScheduleName) check(e *Engine) (err error) {
-	if n.Namespace, err = e.namespace(n.Namespace); err != nil {
+	if n.Namespace, err = e.c.NamespaceOr(n.Namespace); err != nil {
 		return err
 	}
 	if n.Name == "" {

@@ -118,7 +118,7 @@ type SequenceName struct {
 }
 
 func (n *SequenceName) check(e *Engine) (sequenceID, error) {
-	namespace, err := e.namespace(n.Namespace)
+	namespace, err := e.c.NamespaceOr(n.Namespace)
 	if err != nil {
 		return sequenceID{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 )
 
 func (a *app) limitCommand() *cobra.Command {
@@ -84,7 +85,7 @@ func (v *limitWaitView) String() string {
 	return fmt.Sprintf("%s, behind %d, since %s", name, v.Ahead, v.Since)
 }
 
-func newLimitView(s engine.LimitState) limitView {
+func newLimitView(s limit.State) limitView {
 	v := limitView{
 		Name: s.Name, Namespace: string(s.Namespace), Units: s.Units, Window: period(s.Window), WhenFull: string(s.WhenFull),
 		DeclaredUnits: s.DeclaredUnits, DeclaredWindow: period(s.DeclaredWindow),
@@ -116,8 +117,8 @@ func ruleOf(units int, window string) string {
 
 func (a *app) limitListCommand() *cobra.Command {
 	return listCommand(a, &cobra.Command{Short: "List the limits that are in force", Example: `  ff limit list`}, "limits", newLimitView, printLimits,
-		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.LimitState, error] {
-			return eng.Operator().Limits(ctx)
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[limit.State, error] {
+			return limit.All(ctx, eng)
 		})
 }
 
@@ -138,10 +139,10 @@ func printLimits(to io.Writer, views []limitView) error {
 
 // onLimit is [app.onOne] for a limit.
 func (a *app) onLimit(
-	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error),
+	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error),
 ) *cobra.Command {
 	return a.onOne(cmd, "limit", "name", func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error) {
-		return do(ctx, eng, engine.LimitName{Namespace: namespace, Name: name})
+		return do(ctx, eng, limit.Name{Namespace: namespace, Name: name})
 	})
 }
 
@@ -155,13 +156,13 @@ func (a *app) limitShowCommand() *cobra.Command {
 		Long: `show prints the rule in force and the declared one, the last 20 changes, and the first 100 keys: how
 many units each has in use, and how many executions wait for it since when.`,
 		Example: `  ff limit show sync/tenant`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
-		l, err := eng.Operator().DescribeLimit(ctx, name)
+	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
+		l, err := limit.Describe(ctx, eng, name)
 		if err != nil {
 			return nil, "", err
 		}
 		v := newLimitView(l)
-		for use, err := range eng.Operator().LimitKeys(ctx, name) {
+		for use, err := range limit.Keys(ctx, eng, name) {
 			if err != nil {
 				return nil, "", err
 			}
@@ -209,11 +210,11 @@ func (a *app) limitSetCommand() *cobra.Command {
 		Short: "Set a limit, until it is reset",
 		Example: `  ff limit set sync/tenant --units 2
   ff limit set sync/api-key --units 50 --window 1m --by "on call"`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
+	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
 		if units < 0 {
 			return nil, "", &usageError{problem: "--units is required, from 0 on"}
 		}
-		err := eng.Operator().SetLimit(ctx, name, engine.LimitSetting{Units: units, Window: window, By: by})
+		err := limit.Set(ctx, eng, name, limit.Setting{Units: units, Window: window, By: by})
 		return map[string]any{"name": name.Name, "units": units}, fmt.Sprintf("Limit %s has %d units.\n", printable(name.Name), units), err
 	})
 	cmd.Flags().IntVar(&units, "units", -1, "units that run at once, or start in a window; 0: nothing starts")
@@ -228,8 +229,8 @@ func (a *app) limitResetCommand() *cobra.Command {
 		Use:     "reset LIMIT",
 		Short:   "Restore the limit that programs declare",
 		Example: `  ff limit reset sync/tenant`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
-		err := eng.Operator().ResetLimit(ctx, name, by)
+	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
+		err := limit.Reset(ctx, eng, name, by)
 		return map[string]any{"name": name.Name}, fmt.Sprintf("Limit %s is as declared.\n", printable(name.Name)), err
 	})
 	cmd.Flags().StringVar(&by, "by", "", "who resets it, for the list of changes")
@@ -243,8 +244,8 @@ func (a *app) limitDeleteCommand() *cobra.Command {
 		Long: `delete deletes a limit for all its keys. Executions that wait for it are let in. A kind that still
 declares the limit declares it again within a minute of a creation.`,
 		Example: `  ff limit delete sync/tenant`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.LimitName) (any, string, error) {
-		err := eng.Operator().DeleteLimit(ctx, name)
+	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
+		err := limit.Delete(ctx, eng, name)
 		return map[string]any{"name": name.Name}, fmt.Sprintf("Limit %s is deleted.\n", printable(name.Name)), err
 	})
 }

@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (
 -- DeclareLimits creates limits, or changes their declared rules. An operator's setting stays in force, unless a rate becomes a
 -- concurrency or the reverse.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, engine.DeclareLimits.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, limit.Declare.
 -- Locks: limits waits (in array order). The caller sorts by namespace and name.
 WITH clock AS MATERIALIZED (
     -- The time of the declaration.
@@ -122,7 +122,7 @@ FROM declared AS d;
 -- SetLimit sets the rule of a limit that is in force, or with units of -1 restores the declared one. No row: it does not exist. fits
 -- is false if a window was given to a limit without one; then nothing changes.
 --
--- Used by: engine.SetLimit, engine.ResetLimit.
+-- Used by: limit.Set, limit.Reset.
 -- Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
 WITH held AS MATERIALIZED (
     -- The limit, locked, once the transactions have ended that admit by the rule as it is, and the time then.
@@ -198,7 +198,7 @@ FROM held AS h;
 -- name: LockLimit :execrows
 -- LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
 --
--- Used by: engine.DeleteLimit.
+-- Used by: limit.Delete.
 -- Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
 SELECT
 FROM (SELECT pg_advisory_xact_lock(ffx_limit_key(@namespace, @name)) IS NOT NULL AS alone OFFSET 0) AS a
@@ -215,7 +215,7 @@ CROSS JOIN LATERAL (
 -- name: DropLimit :exec
 -- DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
 --
--- Used by: engine.DeleteLimit.
+-- Used by: limit.Delete.
 -- Locks: limits held (DELETE).
 WITH forgotten AS (
     DELETE FROM ffx_limit_change AS o
@@ -232,7 +232,7 @@ WHERE
 -- ListLimits returns a page of limits, in the order of their namespaces and names.
 --
 -- Passages: limit_columns.
--- Used by: engine.ListLimits.
+-- Used by: limit.List.
 -- Locks: none.
 SELECT
     -- The columns of a limit l.
@@ -256,7 +256,7 @@ LIMIT @page_size;
 -- GetLimit returns a limit. No row: it does not exist.
 --
 -- Passages: limit_columns.
--- Used by: engine.DescribeLimit.
+-- Used by: limit.Describe.
 -- Locks: none.
 SELECT
     -- The columns of a limit l.
@@ -277,7 +277,7 @@ WHERE
 -- name: ListLimitChanges :many
 -- ListLimitChanges returns the last changes of a limit, the newest first.
 --
--- Used by: engine.DescribeLimit.
+-- Used by: limit.Describe.
 -- Locks: none.
 SELECT
     h.changed_at_ms,
@@ -297,7 +297,7 @@ LIMIT 100;
 -- ListLimitKeys examines a page of the keys in use, of all limits, and returns them, with those of one limit marked as found.
 -- Only these have their use, counted up to 1,001 rows.
 --
--- Used by: engine.ListLimitKeys.
+-- Used by: limit.ListKeys.
 -- Locks: none; spans partitions.
 SELECT
     g.partition_key,

@@ -186,3 +186,14 @@ func (c *Core) CheckAwait() error {
 	}
 	return nil
 }
+
+// NamespaceOr returns a checked namespace, or the engine's if none is given.
+func (c *Core) NamespaceOr(given id.Namespace) (id.Namespace, error) {
+	if given == "" {
+		return c.Namespace, nil
+	}
+	if err := given.Validate(); err != nil {
+		return "", InvalidBecause("namespace", err)
+	}
+	return given, nil
+}

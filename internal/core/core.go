@@ -32,6 +32,7 @@ const (
 // Config is the part of an engine's configuration that its core uses.
 type Config struct {
 	Partitions id.Partitions
+	Namespace  id.Namespace
 	Listener   *pgxpool.Config  // nil: as the pool
 	NoListener bool             // without a connection
 	Now        func() time.Time // nil: the database's clock
@@ -49,6 +50,7 @@ type Core struct {
 	Tx         pgx.Tx      // nil on a pool
 	Runner     pgtx.Runner // begins the transactions on the pool
 	Partitions id.Partitions
+	Namespace  id.Namespace // of what names none
 	Log        *slog.Logger
 	Now        func() time.Time // nil: the database's clock
 
@@ -59,6 +61,7 @@ type Core struct {
 	Keys    *KeyCache
 	Leases  *LeaseMemory
 	Written *WrittenStreams
+	Limits  *KnownLimits
 
 	memories *memories
 }
@@ -70,12 +73,14 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Pool:       pool,
 		Runner:     pgtx.NewRunner(pool),
 		Partitions: cfg.Partitions,
+		Namespace:  cfg.Namespace,
 		Log:        cfg.Log,
 		Now:        cfg.Now,
 		Notifying:  newNotifying(pool, cfg),
 		Keys:       &KeyCache{},
 		Leases:     &LeaseMemory{},
 		Written:    &WrittenStreams{},
+		Limits:     &KnownLimits{},
 		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
 		Streams:  cfg.Streams,
 		memories: &memories{},

@@ -98,7 +98,7 @@ BEGIN
         IF NOT FOUND THEN
             RAISE invalid_parameter_value USING
                 MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' does not exist in namespace ' || to_json(within),
-                HINT = 'Declare it with Operator.DeclareLimits. The limits of a kind are declared by its first creation in Go.';
+                HINT = 'Declare it with limit.Declare. The limits of a kind are declared by its first creation in Go.';
         ELSIF taken > declared THEN
             RAISE invalid_parameter_value USING
                 MESSAGE = 'ffx_create: limit ' || to_json(given.name) || ' has ' || declared || ' units, but the execution takes ' || taken::bigint;

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -392,16 +393,16 @@ func TestTheOptionIsStoredAndRead(t *testing.T) {
 // With a limit on running work a breach cancels no more than that, and the others wait for the reset: the example of
 // docs/budgets.md. L18
 func TestWithALimitABreachCancelsOnlyRunningWork(t *testing.T) {
-	const limit = 3
+	const atOnce = 3
 	f := fixture.NewCloned(t)
 	b := create(t, f, limits{"a": {Hard: 10}}, cancelling)
-	must(t, f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "research", Units: limit}))
+	must(t, limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "research", Units: atOnce}))
 	var all []id.ExecutionID
-	for range 4 * limit {
+	for range 4 * atOnce {
 		all = append(all, f.Create(t, under(b), func(s *engine.ExecutionSpec) { s.Limits = []engine.LimitKey{{Name: "research"}} }))
 	}
 	admit(t, f)
-	running := f.ClaimN(t, limit)
+	running := f.ClaimN(t, atOnce)
 	report(t, f.Engine, b, "", amounts{"a": 10})
 	f.Flush()
 	var want []id.ExecutionID
@@ -414,6 +415,6 @@ func TestWithALimitABreachCancelsOnlyRunningWork(t *testing.T) {
 	_, err := f.Operator().ResetBudget(t.Context(), b)
 	must(t, err)
 	admit(t, f)
-	f.ClaimN(t, limit)
+	f.ClaimN(t, atOnce)
 	f.WantNothingClaimable(t)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -60,8 +61,8 @@ func TestLimitsAreExactAmongKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	placed, rated, rate := soak.Size(t, 300, 30_000), soak.Size(t, 100, 70_000), soak.Size(t, 50, 1_000)
-	err = eng.Operator().DeclareLimits(t.Context(),
-		engine.LimitSpec{Name: places, Units: maxPlaces}, engine.LimitSpec{Name: starts, Units: rate, Window: time.Second})
+	err = limit.Declare(t.Context(), eng,
+		limit.Spec{Name: places, Units: maxPlaces}, limit.Spec{Name: starts, Units: rate, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,12 +197,12 @@ func checkStarts(t *testing.T, pool *pgxpool.Pool, rate int) {
 // checkCounters: once a pass has counted, the stored use is that of the rows.
 func checkCounters(t *testing.T, pool *pgxpool.Pool, eng *engine.Engine) {
 	t.Helper()
-	for _, limit := range []string{places, starts} {
+	for _, name := range []string{places, starts} {
 		// With room for one, an execution is admitted only after a count that finds nothing.
-		if err := eng.Operator().SetLimit(t.Context(), engine.LimitName{Name: limit}, engine.LimitSetting{Units: 1}); err != nil {
+		if err := limit.Set(t.Context(), eng, limit.Name{Name: name}, limit.Setting{Units: 1}); err != nil {
 			t.Fatal(err)
 		}
-		createLimited(t, eng, limit, 1)
+		createLimited(t, eng, name, 1)
 	}
 	progress.Until(t, "both executions to be admitted", func() bool {
 		if _, err := upkeep.Of(eng).AdmitWaiting(t.Context(), 100); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -39,10 +40,10 @@ func TestLanesCountHeldWork(t *testing.T) {
 	want := engine.LaneSummary{ID: f.Lane}
 
 	// Two behind a limit on which nothing starts.
-	if err := f.Operator().DeclareLimits(ctx, engine.LimitSpec{Name: "maintenance", Units: 1}); err != nil {
+	if err := limit.Declare(ctx, f.Engine, limit.Spec{Name: "maintenance", Units: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Operator().SetLimit(ctx, engine.LimitName{Name: "maintenance"}, engine.LimitSetting{Units: 0}); err != nil {
+	if err := limit.Set(ctx, f.Engine, limit.Name{Name: "maintenance"}, limit.Setting{Units: 0}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

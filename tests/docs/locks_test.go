@@ -11,6 +11,7 @@ import (
 	"golang.org/x/tools/go/packages"
 
 	"github.com/flowfabric/flowfabric-go/tests/internal/locks"
+	"github.com/flowfabric/flowfabric-go/tests/internal/needs"
 )
 
 // conversion uses statements outside of packages engine and events.
@@ -110,7 +111,9 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
 	maps.Copy(graph, newCallGraph(sources(t)["internal/core"]))
-	maps.Copy(graph, newCallGraph(sources(t)["internal/upkeep"]))
+	for _, room := range append([]string{"internal/upkeep"}, needs.Capabilities...) {
+		maps.Copy(graph, newCallGraph(sources(t)[room]))
+	}
 	// Tails read by the hub, which calls values of functions.
 	graph["(*"+module+"/engine.Engine).TailStream"][module+"/engine.newStreamHub"] = true
 	// Creations run the steps that New gives to an engine.
@@ -137,6 +140,10 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 			full, found := operation(engine, name)
 			if job, isJob := strings.CutPrefix(user, "upkeep."); isJob {
 				full, ok = "(*"+module+"/internal/upkeep.Upkeep)."+job, true
+				found = graph[full] != nil
+			}
+			if room, _, _ := strings.Cut(user, "."); slices.Contains(needs.Capabilities, room) {
+				full, ok = module+"/"+user, true
 				found = graph[full] != nil
 			}
 			if !ok || !found {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -60,7 +61,7 @@ func createSQL(t *testing.T, f *fixture.Fixture, arguments string, args ...any) 
 func declareCalls(t *testing.T, f *fixture.Fixture, namespaces ...id.Namespace) {
 	t.Helper()
 	for _, namespace := range append(namespaces, "") {
-		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "calls", Namespace: namespace, Units: 2}); err != nil {
+		if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "calls", Namespace: namespace, Units: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}

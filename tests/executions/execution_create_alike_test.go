@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -146,8 +147,8 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		Lane: f.Lane, Kind: "test", Namespace: "tenant", Payload: []byte("in"), PayloadEncoding: "json", Priority: 3, Creator: "somebody",
 		Tags: map[string]string{"app.a": "1"}, Policy: &policy.Execution{AttemptTimeout: time.Minute}, CreatedAt: fixture.Start.Add(-time.Hour),
 	}
-	limit := "limit of " + f.Name
-	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: limit, Namespace: "tenant", Units: 3}); err != nil {
+	name := "limit of " + f.Name
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: name, Namespace: "tenant", Units: 3}); err != nil {
 		t.Fatal(err)
 	}
 	changes := map[string]func(spec *engine.ExecutionSpec){
@@ -173,7 +174,7 @@ func TestCreateExecutionsMixesUpNoSpecs(t *testing.T) {
 		"Deadline":    func(spec *engine.ExecutionSpec) { spec.Deadline = fixture.Start.Add(time.Hour) },
 		"CreatedAt":   func(spec *engine.ExecutionSpec) { spec.CreatedAt = fixture.Start.Add(-time.Minute) },
 		"Budgets":     func(spec *engine.ExecutionSpec) { spec.Budgets = []id.BudgetID{id.NewBudgetID()} },
-		"Limits":      func(spec *engine.ExecutionSpec) { spec.Limits = []engine.LimitKey{{Name: limit, Key: "a"}} },
+		"Limits":      func(spec *engine.ExecutionSpec) { spec.Limits = []engine.LimitKey{{Name: name, Key: "a"}} },
 		"Fair":        func(spec *engine.ExecutionSpec) { spec.Fair = engine.FairShare{Tenant: "a"} },
 		"QuotaPolicy": func(spec *engine.ExecutionSpec) { spec.QuotaPolicy = new(id.NewQuotaPolicyID()) },
 

@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -105,7 +106,7 @@ func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*eng
 		return
 	}
 	if name == "CreateExecutions" { // with limits, which must exist
-		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "app.text", Namespace: "app.text", Units: 1, Window: 24 * time.Hour}); err != nil {
+		if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "app.text", Namespace: "app.text", Units: 1, Window: 24 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

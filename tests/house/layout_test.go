@@ -58,6 +58,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/condition": {},
 		"internal/cron":      {},
 		"waitpoint":          append([]string{"engine"}, core...),
+		"limit":              append([]string{"engine", "internal/core"}, core...),
 		"stream":             append([]string{"engine", "internal/inside"}, core...), // the engine's log
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/upkeep", "internal/warn"}, core...),

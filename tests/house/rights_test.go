@@ -34,10 +34,12 @@ func TestRightsEveryCallBelongsToARole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(lists["events"]) {
-		if function, ok := strings.CutPrefix(line, "pkg events, func "); ok {
-			name := function[:strings.IndexAny(function, "([")]
-			exported["events."+name] = true
+	for _, room := range append([]string{"events"}, needs.Capabilities...) {
+		for line := range strings.Lines(lists[room]) {
+			if function, ok := strings.CutPrefix(line, "pkg "+room+", func "); ok {
+				name := function[:strings.IndexAny(function, "([")]
+				exported[room+"."+name] = true
+			}
 		}
 	}
 	listed := make(map[string]bool)

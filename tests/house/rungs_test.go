@@ -19,7 +19,7 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
+	{"ground", "core limit_rule errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"lease_fence lease_memory stream_written stream_limits codec"},
 	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries"},
 	{"change", "transition execution_held execution_lock settle"},
@@ -41,11 +41,11 @@ var engineRungs = []rung{
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
-		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads limit_reads worker worker_list"},
+		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads worker worker_list"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write budget_set quota reservation reservation_rows " +
 		"stream_spec stream_append stream_count stream_trim stream_summary stream_read stream_position stream_wait stream_tail"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
-		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate limit_operate"},
+		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate"},
 	{"upkeep", "" +
 		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission sequence_ends budget_over budget_reset reservation_release operator_bulk"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -49,7 +50,7 @@ func (c *crowd) turn(ctx context.Context, f *fixture.Fixture, e *engine.Engine) 
 	case 4:
 		return c.cancel(ctx, f, e)
 	case 5:
-		return e.Operator().SetLimit(ctx, engine.LimitName{Name: limits[0]}, engine.LimitSetting{Units: rand.IntN(4)})
+		return limit.Set(ctx, e, limit.Name{Name: limits[0]}, limit.Setting{Units: rand.IntN(4)})
 	case 6:
 		_, err := upkeep.Of(e).ForgetLimitKeys(ctx, 100)
 		return err
@@ -119,11 +120,11 @@ func TestLimitsNeverDeadlock(t *testing.T) {
 	f := fixture.NewCloned(t)
 	c := &crowd{lane: f.Lane, limits: []string{"x", "y", "z"}}
 	for _, name := range c.limits {
-		spec := engine.LimitSpec{Name: name, Units: 3}
+		spec := limit.Spec{Name: name, Units: 3}
 		if name == "z" {
 			spec.Window = window
 		}
-		if err := f.Operator().DeclareLimits(t.Context(), spec); err != nil {
+		if err := limit.Declare(t.Context(), f.Engine, spec); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +179,7 @@ func TestHeldRowsStallNoOtherKey(t *testing.T) {
 			f := fixture.NewCloned(t)
 			b := budgetOf(t, f, 100)
 			spend(t, f, b, 1)
-			if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "places", Units: 2}, engine.LimitSpec{Name: "other", Units: 2}); err != nil {
+			if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "places", Units: 2}, limit.Spec{Name: "other", Units: 2}); err != nil {
 				t.Fatal(err)
 			}
 			at := func(key string) func(*engine.ExecutionSpec) {
@@ -195,7 +196,7 @@ func TestHeldRowsStallNoOtherKey(t *testing.T) {
 			running := wantClaimable(t, f, 2, "of the other key")
 			complete(t, f, running...)
 			complete(t, f, wantClaimable(t, f, 1, "the last of the other key")...)
-			if err := f.Operator().SetLimit(t.Context(), engine.LimitName{Name: "places"}, engine.LimitSetting{Units: 1}); err != nil {
+			if err := limit.Set(t.Context(), f.Engine, limit.Name{Name: "places"}, limit.Setting{Units: 1}); err != nil {
 				t.Error(err)
 			}
 			create(t, f, 2, at("new"))

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -19,27 +19,27 @@ func TestLimitsCanBeDeleted_L11(t *testing.T) {
 	}
 	running := wantClaimable(t, f, 1, "with the limit")
 	for range 2 { // changes of a limit go with it, or the next one of the name could not be changed
-		if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: 1}); err != nil {
+		if err := limit.Set(t.Context(), f.Engine, perTenant, limit.Setting{Units: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for rings(f) {
 	}
-	if err := operator(f).DeleteLimit(t.Context(), perTenant); err != nil {
+	if err := limit.Delete(t.Context(), f.Engine, perTenant); err != nil {
 		t.Fatal(err)
 	}
 	if !rings(f) {
 		t.Error("the deletion did not ring")
 	}
 	wantClaimable(t, f, 2, "without the limit")
-	if err := operator(f).DeleteLimit(t.Context(), perTenant); !errors.Is(err, fferr.ErrNotFound) {
+	if err := limit.Delete(t.Context(), f.Engine, perTenant); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
-	fixture.WantInputError(t, operator(f).DeleteLimit(t.Context(), engine.LimitName{}), "Name")
+	fixture.WantInputError(t, limit.Delete(t.Context(), f.Engine, limit.Name{}), "Name")
 	created(t, f.Engine, kind, sync{})
 	wantClaimable(t, f, 0, "while one runs that was let in by the limit before")
 	for range 2 {
-		if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: 1}); err != nil {
+		if err := limit.Set(t.Context(), f.Engine, perTenant, limit.Setting{Units: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestDeletionOfALimitWaitsForPasses_L11(t *testing.T) {
 	r.AwaitStop(t)
 	rival, admitted := f.Rival(t), 0
 	returned, wait := fixture.Watched(t, func(ctx context.Context) error {
-		err := rival.Operator().DeleteLimit(ctx, perTenant)
+		err := limit.Delete(ctx, rival.Engine, perTenant)
 		if err == nil {
 			err = rival.Pool.QueryRow(ctx, countAdmitted).Scan(&admitted)
 		}

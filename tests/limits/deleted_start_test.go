@@ -15,7 +15,7 @@ func TestDeletedExecutionsDontMoveTheirStarts_L3(t *testing.T) {
 	for name, remove := range map[string]func(*testing.T, *fixture.Fixture){
 		"retention": func(t *testing.T, f *fixture.Fixture) { f.Retain(t) },
 		"operator": func(t *testing.T, f *fixture.Fixture) {
-			if _, err := operator(f).DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "completed"}, engine.Bulk{}); err != nil {
+			if _, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "completed"}, engine.Bulk{}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -55,7 +55,7 @@ func TestDeletedExecutionsThatNeverStartedAreNoStarts_L3(t *testing.T) {
 	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := operator(f).DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "cancelled"}, engine.Bulk{}); err != nil {
+	if _, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "cancelled"}, engine.Bulk{}); err != nil {
 		t.Fatal(err)
 	}
 	wantClaimable(t, f, 1, "the other one")

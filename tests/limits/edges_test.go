@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -51,7 +52,7 @@ func TestStartBeforeTheAdmissionCounts(t *testing.T) {
 // A small batch admits what has room, although other limits have too little room for those that wait there.
 func TestSmallBatchesReachAllLimits(t *testing.T) {
 	f := fixture.NewCloned(t)
-	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "places", Units: 2}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "places", Units: 2}); err != nil {
 		t.Fatal(err)
 	}
 	at := func(key string, units int) func(*engine.ExecutionSpec) {

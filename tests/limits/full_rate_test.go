@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -75,7 +76,7 @@ func TestPassAtAFullRateReadsWhatItAdmits_L14(t *testing.T) {
 func TestPassLooksAtAPageOfWhatHasNotStarted_L14(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const name, units = "calls", 2_500
-	if err := operator(f).DeclareLimits(t.Context(), engine.LimitSpec{Name: name, Units: units, Window: time.Hour}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: name, Units: units, Window: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	limited := func(s *engine.ExecutionSpec) { s.Limits = []engine.LimitKey{{Name: name}} }

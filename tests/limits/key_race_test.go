@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -77,7 +78,7 @@ func storedGates(t *testing.T, f *fixture.Fixture, triples [][3]string) (gates [
 	t.Helper()
 	for _, triple := range triples {
 		namespace, name, key := id.Namespace(triple[0]), triple[1], triple[2]
-		if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Namespace: namespace, Name: name, Units: 1}); err != nil {
+		if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Namespace: namespace, Name: name, Units: 1}); err != nil {
 			t.Fatal(err)
 		}
 		x := ok(f.CreateExecution(t.Context(), engine.ExecutionSpec{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -35,10 +36,7 @@ func created(t *testing.T, eng *engine.Engine, kind engine.Kind[sync, struct{}],
 	return x
 }
 
-// operator returns the handle of an operator.
-func operator(f *fixture.Fixture) engine.Operator { return f.Engine.Operator() }
-
-var perTenant = engine.LimitName{Name: "sync/tenant"}
+var perTenant = limit.Name{Name: "sync/tenant"}
 
 func describe(t *testing.T, f *fixture.Fixture, x id.ExecutionID) *engine.ExecutionSnapshot {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -47,7 +48,7 @@ func TestMistakesNameTheLimit(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	for limit, err := range operator(f).Limits(t.Context()) {
+	for limit, err := range limit.All(t.Context(), f.Engine) {
 		t.Errorf("%+v, %v", limit, err)
 	}
 }
@@ -62,7 +63,7 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 	}
 	declare := func(units int) {
 		t.Helper()
-		if err := operator(f).DeclareLimits(t.Context(), engine.LimitSpec{Name: "database", Units: units}); err != nil {
+		if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "database", Units: units}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,15 +85,15 @@ func TestDeclaredLimitsMustExist(t *testing.T) {
 func TestOperatorsSettingStays(t *testing.T) {
 	f := fixture.NewCloned(t)
 	ctx := t.Context()
-	if _, err := operator(f).DescribeLimit(ctx, perTenant); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := limit.Describe(ctx, f.Engine, perTenant); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first creation: %v", err)
 	}
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1}); !errors.Is(err, fferr.ErrNotFound) {
+	if err := limit.Set(ctx, f.Engine, perTenant, limit.Setting{Units: 1}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first creation: %v", err)
 	}
-	want := func(units, declared, changes int) engine.LimitState {
+	want := func(units, declared, changes int) limit.State {
 		t.Helper()
-		l, err := operator(f).DescribeLimit(ctx, perTenant)
+		l, err := limit.Describe(ctx, f.Engine, perTenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,35 +108,35 @@ func TestOperatorsSettingStays(t *testing.T) {
 	want(5, 5, 1)
 	created(t, f.Engine, kindOf(f, atOnce(6)), sync{Tenant: "acme"})
 	want(6, 6, 2)
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 0, By: "on call"}); err != nil {
+	if err := limit.Set(ctx, f.Engine, perTenant, limit.Setting{Units: 0, By: "on call"}); err != nil {
 		t.Fatal(err)
 	}
-	if l := want(0, 6, 3); l.SetAt.IsZero() || l.Changes[0].How != engine.LimitSet || l.Changes[0].By != "on call" || l.Changes[1].Units != 6 {
+	if l := want(0, 6, 3); l.SetAt.IsZero() || l.Changes[0].How != limit.HowSet || l.Changes[0].By != "on call" || l.Changes[1].Units != 6 {
 		t.Errorf("%+v", l)
 	}
 	created(t, f.Engine, kindOf(f, atOnce(7).WhenFull(engine.CancelNew)), sync{Tenant: "acme"})
 	if l := want(0, 7, 4); l.WhenFull != engine.CancelNew {
 		t.Errorf("%+v", l)
 	}
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1, Window: minute}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if err := limit.Set(ctx, f.Engine, perTenant, limit.Setting{Units: 1, Window: minute}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a window for what runs at once: %v", err)
 	}
 	want(0, 7, 4)
-	if err := operator(f).ResetLimit(ctx, perTenant, ""); err != nil {
+	if err := limit.Reset(ctx, f.Engine, perTenant, ""); err != nil {
 		t.Fatal(err)
 	}
-	if l := want(7, 7, 5); !l.SetAt.IsZero() || l.Changes[0].How != engine.LimitReset {
+	if l := want(7, 7, 5); !l.SetAt.IsZero() || l.Changes[0].How != limit.HowReset {
 		t.Errorf("%+v", l)
 	}
 	// What it counts changes: the operator's units mean nothing any more.
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 3}); err != nil {
+	if err := limit.Set(ctx, f.Engine, perTenant, limit.Setting{Units: 3}); err != nil {
 		t.Fatal(err)
 	}
 	created(t, f.Engine, kindOf(f, engine.Rate[sync](9, minute).Per("tenant", tenantOf)), sync{Tenant: "acme"})
 	if l := want(9, 9, 7); l.Window != minute || !l.SetAt.IsZero() {
 		t.Errorf("%+v", l)
 	}
-	if err := operator(f).SetLimit(ctx, perTenant, engine.LimitSetting{Units: 3, Window: time.Hour}); err != nil {
+	if err := limit.Set(ctx, f.Engine, perTenant, limit.Setting{Units: 3, Window: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if l := want(3, 9, 8); l.Window != time.Hour || l.DeclaredWindow != minute {
@@ -148,7 +149,7 @@ func TestChangesAreKeptBounded(t *testing.T) {
 	f := fixture.NewCloned(t)
 	created(t, f.Engine, kindOf(f, atOnce(5)), sync{Tenant: "acme"})
 	for n := range 110 {
-		if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: n}); err != nil {
+		if err := limit.Set(t.Context(), f.Engine, perTenant, limit.Setting{Units: n}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -34,8 +35,8 @@ func TestKeysLimitApart(t *testing.T) {
 	if w := describe(t, f, acme[0]).LimitWait; w != nil {
 		t.Errorf("one that runs waits: %+v", w)
 	}
-	uses := map[string]engine.LimitUse{}
-	for use, err := range operator(f).LimitKeys(t.Context(), perTenant) {
+	uses := map[string]limit.Use{}
+	for use, err := range limit.Keys(t.Context(), f.Engine, perTenant) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func TestUnitsCount(t *testing.T) {
 	complete(t, f, first...)
 	second := wantClaimable(t, f, 2, "three and two of five units")
 	// Fewer units than an execution takes: it runs alone.
-	if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: 1}); err != nil {
+	if err := limit.Set(t.Context(), f.Engine, perTenant, limit.Setting{Units: 1}); err != nil {
 		t.Fatal(err)
 	}
 	created(t, f.Engine, kind, sync{Tenant: "acme", Weight: 3})
@@ -90,7 +91,7 @@ func TestLimitChangesWhileExecutionsWait(t *testing.T) {
 	kind := kindOf(f, atOnce(2))
 	set := func(units int) {
 		t.Helper()
-		if err := operator(f).SetLimit(t.Context(), perTenant, engine.LimitSetting{Units: units}); err != nil {
+		if err := limit.Set(t.Context(), f.Engine, perTenant, limit.Setting{Units: units}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +107,7 @@ func TestLimitChangesWhileExecutionsWait(t *testing.T) {
 	set(1)
 	complete(t, f, running[:3]...)
 	wantClaimable(t, f, 0, "one still runs")
-	if err := operator(f).ResetLimit(t.Context(), perTenant, ""); err != nil {
+	if err := limit.Reset(t.Context(), f.Engine, perTenant, ""); err != nil {
 		t.Fatal(err)
 	}
 	wantClaimable(t, f, 1, "as declared")
@@ -140,7 +141,7 @@ func TestOpenTransactionMakesNoneWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	created(t, f.Engine, kindOf(f, atOnce(2), engine.Concurrency[sync](9)), sync{Tenant: "new"})
-	if _, err := operator(f).DescribeLimit(t.Context(), engine.LimitName{Name: "sync/concurrency"}); err != nil {
+	if _, err := limit.Describe(t.Context(), f.Engine, limit.Name{Name: "sync/concurrency"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -399,7 +400,7 @@ func (m *gateModel) operate(t *testing.T, r *rapid.T, act string) (err error) {
 				g.concurrent = int64(units)
 			}
 		}
-		err = m.Operator().SetLimit(t.Context(), engine.LimitName{Name: m.gates[i].name}, engine.LimitSetting{Units: units})
+		err = limit.Set(t.Context(), m.Engine, limit.Name{Name: m.gates[i].name}, limit.Setting{Units: units})
 	case "report":
 		usage := engine.Usage{Budget: m.budgets[rapid.IntRange(0, 1).Draw(r, "budget")], Amounts: map[string]int64{"n": rapid.Int64Range(1, 5).Draw(r, "amount")}}
 		_, err = m.Operator().ReportUsage(t.Context(), usage)
@@ -428,8 +429,8 @@ func (m *gateModel) begin(t *testing.T, r *rapid.T, run int) {
 		{name: rate, key: "a", concurrent: -1, starts: 3, window: 4 * time.Second},
 		{concurrent: 3, starts: 4, window: 5 * time.Second},
 	}
-	if err := m.Operator().DeclareLimits(t.Context(),
-		engine.LimitSpec{Name: places, Units: 2}, engine.LimitSpec{Name: rate, Units: 3, Window: 4 * time.Second}); err != nil {
+	if err := limit.Declare(t.Context(), m.Engine,
+		limit.Spec{Name: places, Units: 2}, limit.Spec{Name: rate, Units: 3, Window: 4 * time.Second}); err != nil {
 		r.Fatal(err)
 	}
 	m.quota = quota(t, m.Fixture, engine.QuotaPolicySpec{MaxRunning: 3, MaxStarts: 4, Window: 5 * time.Second})

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -154,7 +155,7 @@ func ok[T any](v T, err error) func(*testing.T) T {
 // A middleware may add limits and budgets, and those of the kind may be replaced.
 func TestMiddlewareAddsLimits(t *testing.T) {
 	f := fixture.NewCloned(t)
-	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "database", Units: 1}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "database", Units: 1}); err != nil {
 		t.Fatal(err)
 	}
 	eng := f.EngineOn(t, f.Pool, engine.Config{Middleware: []engine.Middleware{

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -139,7 +140,7 @@ func TestShortenedWindowHoldsAtOnce_L17(t *testing.T) {
 		tx = f.BeginTx(t)
 		fixture.ExecIn(t, tx, "SELECT pg_advisory_xact_lock(4712)")
 		shortened(t, f, e, func(ctx context.Context, e *engine.Engine) error {
-			return e.Operator().SetLimit(ctx, perTenant, engine.LimitSetting{Units: 1, Window: time.Hour / 2})
+			return limit.Set(ctx, e, perTenant, limit.Setting{Units: 1, Window: time.Hour / 2})
 		}, func() { fixture.Commit(t, tx) })
 	})
 }

@@ -6,16 +6,17 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // replaceUnder declares the limits "newest", which cancels what runs for a newcomer, and "other", as the spec says.
-func replaceUnder(t *testing.T, f *fixture.Fixture, units int, other engine.LimitSpec) {
+func replaceUnder(t *testing.T, f *fixture.Fixture, units int, other limit.Spec) {
 	t.Helper()
 	other.Name = "other"
-	newest := engine.LimitSpec{Name: "newest", Units: units, WhenFull: engine.CancelRunning}
-	if err := operator(f).DeclareLimits(t.Context(), newest, other); err != nil {
+	newest := limit.Spec{Name: "newest", Units: units, WhenFull: engine.CancelRunning}
+	if err := limit.Declare(t.Context(), f.Engine, newest, other); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,22 +49,22 @@ func wantPublic(t *testing.T, f *fixture.Fixture, x id.ExecutionID, want state.P
 // A limit with CancelRunning cancels nothing for an execution that another limit keeps waiting, and does once that has room. L15.
 func TestNothingIsCancelledForWhatCantStart_L15(t *testing.T) {
 	for name, c := range map[string]struct {
-		other engine.LimitSpec
+		other limit.Spec
 		open  func(t *testing.T, f *fixture.Fixture, holder engine.Claimed)
 	}{
 		"running work": {
-			engine.LimitSpec{Units: 1},
+			limit.Spec{Units: 1},
 			func(t *testing.T, f *fixture.Fixture, holder engine.Claimed) { complete(t, f, holder) },
 		},
 		"a rate": {
-			engine.LimitSpec{Units: 1, Window: window},
+			limit.Spec{Units: 1, Window: window},
 			func(t *testing.T, f *fixture.Fixture, holder engine.Claimed) { f.Advance(window) },
 		},
 		"nothing at all": {
-			engine.LimitSpec{Units: 1},
+			limit.Spec{Units: 1},
 			func(t *testing.T, f *fixture.Fixture, holder engine.Claimed) {
 				complete(t, f, holder)
-				if err := operator(f).SetLimit(t.Context(), engine.LimitName{Name: "other"}, engine.LimitSetting{Units: 1}); err != nil {
+				if err := limit.Set(t.Context(), f.Engine, limit.Name{Name: "other"}, limit.Setting{Units: 1}); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -75,7 +76,7 @@ func TestNothingIsCancelledForWhatCantStart_L15(t *testing.T) {
 				replaceUnder(t, f, 1, c.other)
 				running, holder := runningUnder(t, f, "newest"), runningUnder(t, f, "other")
 				if name == "nothing at all" {
-					if err := operator(f).SetLimit(t.Context(), engine.LimitName{Name: "other"}, engine.LimitSetting{}); err != nil {
+					if err := limit.Set(t.Context(), f.Engine, limit.Name{Name: "other"}, limit.Setting{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -94,7 +95,7 @@ func TestNothingIsCancelledForWhatCantStart_L15(t *testing.T) {
 // As many executions are cancelled as newcomers can start: the room in another limit is for one alone. L15.
 func TestNewcomersShareTheRoomElsewhere_L15(t *testing.T) {
 	f := fixture.NewCloned(t)
-	replaceUnder(t, f, 2, engine.LimitSpec{Units: 1})
+	replaceUnder(t, f, 2, limit.Spec{Units: 1})
 	first, second := runningUnder(t, f, "newest"), runningUnder(t, f, "newest")
 	newUnder(t, f, "newest", "other")
 	newUnder(t, f, "newest", "other")
@@ -106,9 +107,9 @@ func TestNewcomersShareTheRoomElsewhere_L15(t *testing.T) {
 // While an operator lets nothing start, newcomers cancel nothing. L15.
 func TestNothingIsCancelledWhileNothingStarts_L15(t *testing.T) {
 	f := fixture.NewCloned(t)
-	replaceUnder(t, f, 1, engine.LimitSpec{Units: 1})
+	replaceUnder(t, f, 1, limit.Spec{Units: 1})
 	running := runningUnder(t, f, "newest")
-	if err := operator(f).SetLimit(t.Context(), engine.LimitName{Name: "newest"}, engine.LimitSetting{}); err != nil {
+	if err := limit.Set(t.Context(), f.Engine, limit.Name{Name: "newest"}, limit.Setting{}); err != nil {
 		t.Fatal(err)
 	}
 	newUnder(t, f, "newest")
@@ -119,7 +120,7 @@ func TestNothingIsCancelledWhileNothingStarts_L15(t *testing.T) {
 // A newcomer to two limits with CancelRunning makes executions go in both.
 func TestNewcomerReplacesInBothLimits(t *testing.T) {
 	f := fixture.NewCloned(t)
-	replaceUnder(t, f, 1, engine.LimitSpec{Units: 1, WhenFull: engine.CancelRunning})
+	replaceUnder(t, f, 1, limit.Spec{Units: 1, WhenFull: engine.CancelRunning})
 	first, second := runningUnder(t, f, "newest"), runningUnder(t, f, "other")
 	x := newUnder(t, f, "newest", "other")
 	wantClaimable(t, f, 1, "in place of both")

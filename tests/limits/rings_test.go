@@ -156,7 +156,7 @@ func TestWakersWithoutAFunctionDoNothing_L18(t *testing.T) {
 		created(t, f.Engine, kind, sync{})
 	}
 	complete(t, f, wantClaimable(t, f, 1, "the first")...)
-	if err := operator(f).SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Hour, Execution: kind.Spec(sync{})}); err != nil {
+	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Hour, Execution: kind.Spec(sync{})}); err != nil {
 		t.Fatal(err)
 	}
 	f.Flush()

@@ -4,11 +4,11 @@ import (
 	"context"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// Once SetLimit has returned, nothing is admitted by the rule before: it waits for the transactions that have read that rule, and
+// Once Set has returned, nothing is admitted by the rule before: it waits for the transactions that have read that rule, and
 // a pass after it reads the new one. L17.
 func TestNothingIsAdmittedByARuleThatWasReplaced_L17(t *testing.T) {
 	for _, statement := range []string{"TakeWaiting", "AdmitExecutions"} {
@@ -26,7 +26,7 @@ func TestNothingIsAdmittedByARuleThatWasReplaced_L17(t *testing.T) {
 			admitted := setWhile(t, f, 1, func() { r.Resume(); pass() })
 			admit(t, f.Engine)
 			if now := admittedNow(t, f); now != max(admitted, 1) {
-				t.Errorf("%d are admitted, but %d were when SetLimit returned", now, admitted)
+				t.Errorf("%d are admitted, but %d were when Set returned", now, admitted)
 			}
 		})
 	}
@@ -47,7 +47,7 @@ func TestNothingIsAdmittedByARuleThatWasReplaced_L17(t *testing.T) {
 			}
 		})
 		if now := admittedNow(t, f); now != admitted {
-			t.Errorf("%d are admitted, but %d were when SetLimit returned", now, admitted)
+			t.Errorf("%d are admitted, but %d were when Set returned", now, admitted)
 		}
 	})
 	t.Run("end", func(t *testing.T) {
@@ -75,18 +75,18 @@ func TestNothingIsAdmittedByARuleThatWasReplaced_L17(t *testing.T) {
 			}
 		})
 		if now := admittedNow(t, f); now != admitted {
-			t.Errorf("%d are admitted, but %d were when SetLimit returned", now, admitted)
+			t.Errorf("%d are admitted, but %d were when Set returned", now, admitted)
 		}
 	})
 }
 
-// setWhile sets the units of the tenants' limit, and calls finish once SetLimit waits or has returned. It returns how many
+// setWhile sets the units of the tenants' limit, and calls finish once Set waits or has returned. It returns how many
 // executions were admitted when it returned.
 func setWhile(t *testing.T, f *fixture.Fixture, units int, finish func()) (admitted int) {
 	t.Helper()
 	r := f.Rival(t)
 	returned, wait := fixture.Watched(t, func(ctx context.Context) error {
-		err := r.Operator().SetLimit(ctx, perTenant, engine.LimitSetting{Units: units})
+		err := limit.Set(ctx, r.Engine, perTenant, limit.Setting{Units: units})
 		if err == nil {
 			err = r.Pool.QueryRow(ctx, countAdmitted).Scan(&admitted)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -21,7 +22,7 @@ func TestNewVersionDeclaresItsLimitsAgain_L7(t *testing.T) {
 	created(t, f.Rival(t).Engine, kindOf(f, atOnce(2)), sync{})
 	want := func(units int) {
 		t.Helper()
-		l, err := operator(f).DescribeLimit(t.Context(), perTenant)
+		l, err := limit.Describe(t.Context(), f.Engine, perTenant)
 		if err != nil || l.DeclaredUnits != units {
 			t.Errorf("%d units are declared, %v, want %d", l.DeclaredUnits, err, units)
 		}
@@ -40,7 +41,7 @@ func TestProcessReadsDeclarationsAgain_L7(t *testing.T) {
 	f := fixture.NewCloned(t)
 	declare := func(units int) {
 		t.Helper()
-		if err := f.Rival(t).Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "api", Units: units}); err != nil {
+		if err := limit.Declare(t.Context(), f.Rival(t).Engine, limit.Spec{Name: "api", Units: units}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -62,7 +63,7 @@ func TestNoPlaceIsIdleInABurst(t *testing.T) {
 // https://elixirforum.com/t/53388
 func TestFullTenantHoldsBackNone(t *testing.T) {
 	f := fixture.NewCloned(t)
-	if err := operator(f).DeclareLimits(t.Context(), engine.LimitSpec{Name: "tenant", Units: 1}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "tenant", Units: 1}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(tenant string, priority int) func(*engine.ExecutionSpec) {

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -16,7 +17,7 @@ import (
 // limited makes executions name a limit that the database has.
 func limited(t *testing.T, f *fixture.Fixture, name string, units int) func(*engine.ExecutionSpec) {
 	t.Helper()
-	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: name, Units: units}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: name, Units: units}); err != nil {
 		t.Fatal(err)
 	}
 	return func(s *engine.ExecutionSpec) { s.Limits = append(s.Limits, engine.LimitKey{Name: name}) }
@@ -126,16 +127,16 @@ func TestMemberAtTheGateKeepsTheOrder(t *testing.T) {
 // shutLimit returns a limit without room, and a function that gives it some.
 func shutLimit(t *testing.T, f *fixture.Fixture) (func(*engine.ExecutionSpec), func()) {
 	t.Helper()
-	limit := limited(t, f, "database", 1)
-	name := engine.LimitName{Name: "database"}
+	under := limited(t, f, "database", 1)
+	name := limit.Name{Name: "database"}
 	set := func(units int) {
 		t.Helper()
-		if err := f.Operator().SetLimit(t.Context(), name, engine.LimitSetting{Units: units}); err != nil {
+		if err := limit.Set(t.Context(), f.Engine, name, limit.Setting{Units: units}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	set(0)
-	return limit, func() { set(1) }
+	return under, func() { set(1) }
 }
 
 // shutBudget returns a budget that is exhausted, and a function that resets it.

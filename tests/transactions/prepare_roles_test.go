@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/needs"
@@ -164,8 +165,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf(budget)
 		case reflect.TypeFor[id.QuotaPolicyID]():
 			return reflect.ValueOf(quota)
-		case reflect.TypeFor[engine.LimitName]():
-			return reflect.ValueOf(engine.LimitName{Name: "calls"})
+		case reflect.TypeFor[limit.Name]():
+			return reflect.ValueOf(limit.Name{Name: "calls"})
 		case reflect.TypeFor[engine.ScheduleName]():
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
@@ -214,7 +215,7 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Operator().DeclareLimits(t.Context(), engine.LimitSpec{Name: "calls", Units: 1}); err != nil {
+	if err := limit.Declare(t.Context(), f.Engine, limit.Spec{Name: "calls", Units: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f.Exec(t, `

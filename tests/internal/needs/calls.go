@@ -2,6 +2,9 @@
 // to, and the objects of the schema each query reads and writes, with the triggers and functions behind them.
 package needs
 
+// Capabilities lists the packages above engine whose functions take an engine.
+var Capabilities = []string{"limit"}
+
 // Calls has the roles each call belongs to. The rights of a role are those of its calls and those of a reader. Calls of
 // packages other than engine carry their package's name.
 var Calls = map[string][]string{
@@ -26,7 +29,7 @@ var Calls = map[string][]string{
 		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
 		"Operator.BlockedExecutions", "Operator.Budgets", "Operator.ListBudgets", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
 		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
-		"Operator.DescribeLimit", "Operator.LimitKeys", "Operator.Limits", "Operator.ListLimitKeys", "Operator.ListLimits",
+		"limit.Describe", "limit.Keys", "limit.All", "limit.ListKeys", "limit.List",
 		"Operator.DescribeSchedule", "Operator.ListSchedules", "Operator.Schedules",
 		"Operator.DescribeSequence", "Operator.ListSequenceMembers", "Operator.ListSequences", "Operator.SequenceMembers", "Operator.Sequences",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
@@ -59,7 +62,7 @@ var Calls = map[string][]string{
 	"operator": {
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
-		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "Engine.ReleaseBudget", "Operator.DeclareLimits", "Operator.ResetLimit", "Operator.SetLimit", "Operator.DeleteLimit", "Operator.ReportUsage", "Operator.ResetBudget", "Operator.SetBudget", "Operator.DeleteBudget", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
+		"Engine.CreateBudget", "Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "Engine.ReleaseBudget", "limit.Declare", "limit.Reset", "limit.Set", "limit.Delete", "Operator.ReportUsage", "Operator.ResetBudget", "Operator.SetBudget", "Operator.DeleteBudget", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
 		"Operator.BlockExecution", "Operator.CancelWhere", "Operator.ChangePriority", "Operator.ContinueSequence", "Operator.DelayExecution", "Operator.DeleteWhere", "Operator.DrainWorker", "Operator.DrainWorkers", "Operator.Fork", "Operator.Keys",
 		"Operator.MoveWhere", "Operator.PauseLane", "Operator.PrioritizeWhere", "Operator.ReplayExecution", "Operator.ReplayWhere", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.ResumeWorkers", "Operator.RevokeLease",

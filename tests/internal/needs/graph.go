@@ -18,10 +18,14 @@ type graph map[string]map[string]bool
 
 // readGraph reads the packages that send statements.
 func readGraph(root string) (graph, error) {
+	patterns := []string{"./engine", "./events", "./internal/core", "./internal/outbox", "./internal/upkeep", "./internal/pgtx", "./internal/notify"}
+	for _, room := range Capabilities {
+		patterns = append(patterns, "./"+room)
+	}
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax,
 		Dir:  root,
-	}, "./engine", "./events", "./internal/core", "./internal/outbox", "./internal/upkeep", "./internal/pgtx", "./internal/notify")
+	}, patterns...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package limit
 
 import (
 	"context"
@@ -10,17 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// LimitState is a limit: the rule in force, and the declared one.
-type LimitState struct {
+// State is a limit: the rule in force, and the declared one.
+type State struct {
 	Name      string
 	Namespace id.Namespace
 	Units     int           // in force: that run at once, or start within Window; 0: nothing starts
 	Window    time.Duration // in force; 0: it limits how many run at once
-	WhenFull  WhenFull
+	WhenFull  engine.WhenFull
 
 	DeclaredUnits  int
 	DeclaredWindow time.Duration
@@ -28,31 +29,31 @@ type LimitState struct {
 	ChangedAt      time.Time
 
 	// Changes are the last 100 changes, the newest first. In lists they are left out.
-	Changes []LimitChange
+	Changes []Change
 }
 
-// LimitChange is a change of a limit.
-type LimitChange struct {
+// Change is a change of a limit.
+type Change struct {
 	At       time.Time
-	How      LimitChanged
-	Units    int           // in force after it
-	Window   time.Duration // in force after it; 0: none
-	WhenFull WhenFull      // after it
-	By       string        // of an operator: [LimitSetting.By]
+	How      How
+	Units    int             // in force after it
+	Window   time.Duration   // in force after it; 0: none
+	WhenFull engine.WhenFull // after it
+	By       string          // of an operator: [Setting.By]
 }
 
-// LimitChanged is a way in which a limit changes.
-type LimitChanged string
+// How is a way in which a limit changes.
+type How string
 
 // The ways in which a limit changes.
 const (
-	LimitDeclared LimitChanged = "declared" // by a program
-	LimitSet      LimitChanged = "set"      // by an operator
-	LimitReset    LimitChanged = "reset"    // by an operator
+	HowDeclared How = "declared" // by a program
+	HowSet      How = "set"      // by an operator
+	HowReset    How = "reset"    // by an operator
 )
 
-// LimitUse is a key of a limit and its use.
-type LimitUse struct {
+// Use is a key of a limit and its use.
+type Use struct {
 	Key          string
 	InUse        int       // units of the executions that are running or may be claimed; of at most 1,001 of them
 	Waiting      int       // executions that wait for it; 1,001 if there are more than 1,000
@@ -60,34 +61,35 @@ type LimitUse struct {
 	RoomAt       time.Time // when the window has room again, if that is known; zero otherwise
 }
 
-// DescribeLimit returns a limit with its last changes.
+// Describe returns a limit with its last changes.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. Two statements; takes no locks.
-func (o Operator) DescribeLimit(ctx context.Context, name LimitName) (LimitState, error) {
+func Describe(ctx context.Context, eng *engine.Engine, name Name) (State, error) {
 	const op = "describe limit"
-	if err := name.check(o.e); err != nil {
-		return LimitState{}, core.Wrap(op, err)
+	c := core.Of(eng)
+	if err := name.check(c); err != nil {
+		return State{}, core.Wrap(op, err)
 	}
-	row, err := o.e.c.Q.GetLimit(ctx, o.e.c.Reader(), db.GetLimitParams{Namespace: string(name.Namespace), Name: name.Name})
+	row, err := c.Q.GetLimit(ctx, c.Reader(), db.GetLimitParams{Namespace: string(name.Namespace), Name: name.Name})
 	if err != nil {
-		return LimitState{}, core.Wrap(op, name.orNotFound(err))
+		return State{}, core.Wrap(op, name.orNotFound(err))
 	}
-	s := limitFrom((*db.ListLimitsRow)(&row))
-	changes, err := o.e.c.Q.ListLimitChanges(ctx, o.e.c.Reader(), db.ListLimitChangesParams{Namespace: string(name.Namespace), Name: name.Name})
+	s := stateOf((*db.ListLimitsRow)(&row))
+	changes, err := c.Q.ListLimitChanges(ctx, c.Reader(), db.ListLimitChangesParams{Namespace: string(name.Namespace), Name: name.Name})
 	for i := range changes {
-		c := &changes[i]
-		s.Changes = append(s.Changes, LimitChange{
-			At: time.UnixMilli(c.ChangedAtMs), How: LimitChanged(c.How), Units: int(c.Units), Window: milliseconds(c.WindowMs),
-			WhenFull: WhenFull(c.WhenFull), By: c.ChangedBy,
+		change := &changes[i]
+		s.Changes = append(s.Changes, Change{
+			At: time.UnixMilli(change.ChangedAtMs), How: How(change.How), Units: int(change.Units), Window: milliseconds(change.WindowMs),
+			WhenFull: engine.WhenFull(change.WhenFull), By: change.ChangedBy,
 		})
 	}
 	return s, core.Wrap(op, err)
 }
 
-func limitFrom(row *db.ListLimitsRow) LimitState {
-	return LimitState{
+func stateOf(row *db.ListLimitsRow) State {
+	return State{
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Units: int(row.Units), Window: milliseconds(row.WindowMs),
-		WhenFull: WhenFull(row.WhenFull), DeclaredUnits: int(row.DeclaredUnits), DeclaredWindow: milliseconds(row.DeclaredWindowMs),
+		WhenFull: engine.WhenFull(row.WhenFull), DeclaredUnits: int(row.DeclaredUnits), DeclaredWindow: milliseconds(row.DeclaredWindowMs),
 		SetAt: core.OptionalTime(positive(row.SetAtMs)), ChangedAt: time.UnixMilli(row.ChangedAtMs),
 	}
 }
@@ -102,13 +104,14 @@ func positive(n int64) *int64 {
 	return &n
 }
 
-// ListLimits returns a page of all limits, in the order of their namespaces and names. after is the [Page.Next] of the previous
-// page, or "" for the first page; a limit of 0 or more than [MaxPage] means [MaxPage].
+// List returns a page of all limits, in the order of their namespaces and names. after is the [engine.Page.Next] of the previous
+// page, or "" for the first page; a limit of 0 or more than [engine.MaxPage] means [engine.MaxPage].
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page[LimitState], error) {
+func List(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[State], error) {
 	const op, list = "list limits", "limits"
-	page, err := func() (page Page[LimitState], err error) {
+	c := core.Of(eng)
+	page, err := func() (page engine.Page[State], err error) {
 		if limit, err = core.PageSize(limit); err != nil {
 			return page, err
 		}
@@ -117,7 +120,7 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 			return page, err
 		}
 		namespace, name, _ := strings.Cut(string(last), "\x00")
-		rows, err := o.e.c.Q.ListLimits(ctx, o.e.c.Reader(), db.ListLimitsParams{
+		rows, err := c.Q.ListLimits(ctx, c.Reader(), db.ListLimitsParams{
 			AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 		})
 		found := core.PageOf(rows, limit, func(row *db.ListLimitsRow) string {
@@ -125,37 +128,38 @@ func (o Operator) ListLimits(ctx context.Context, after string, limit int) (Page
 		})
 		page.Next = found.Next
 		for i := range found.Items {
-			page.Items = append(page.Items, limitFrom(&found.Items[i]))
+			page.Items = append(page.Items, stateOf(&found.Items[i]))
 		}
 		return page, err
 	}()
 	return page, core.Wrap(op, err)
 }
 
-// Limits iterates over the limits that [Operator.ListLimits] lists, a page at a time.
-func (o Operator) Limits(ctx context.Context) iter.Seq2[LimitState, error] {
-	return core.Pages(func(after string) (Page[LimitState], error) { return o.ListLimits(ctx, after, MaxPage) })
+// All iterates over the limits that [List] lists, a page at a time.
+func All(ctx context.Context, eng *engine.Engine) iter.Seq2[State, error] {
+	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, after, engine.MaxPage) })
 }
 
-// ListLimitKeys returns a page of the keys of a limit that are in use or were lately, in no useful order. after is the
-// [Page.Next] of the previous page, or "" for the first page. A page examines limit keys of all limits; 0 or more than
-// [MaxPage] means [MaxPage]. It may be short or empty, with a cursor that continues after them. A limit that does not exist has
-// none.
+// ListKeys returns a page of the keys of a limit that are in use or were lately, in no useful order. after is the
+// [engine.Page.Next] of the previous page, or "" for the first page. A page examines limit keys of all limits; 0 or more than
+// [engine.MaxPage] means [engine.MaxPage]. It may be short or empty, with a cursor that continues after them. A limit that does
+// not exist has none.
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (o Operator) ListLimitKeys(ctx context.Context, name LimitName, after string, limit int) (Page[LimitUse], error) {
+func ListKeys(ctx context.Context, eng *engine.Engine, name Name, after string, limit int) (engine.Page[Use], error) {
 	const op = "list keys of a limit"
-	page, err := o.listLimitKeys(ctx, name, after, limit)
+	page, err := listKeys(ctx, eng, name, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// LimitKeys iterates over the keys that [Operator.ListLimitKeys] lists, a page at a time.
-func (o Operator) LimitKeys(ctx context.Context, name LimitName) iter.Seq2[LimitUse, error] {
-	return core.Pages(func(after string) (Page[LimitUse], error) { return o.ListLimitKeys(ctx, name, after, MaxPage) })
+// Keys iterates over the keys that [ListKeys] lists, a page at a time.
+func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, error] {
+	return core.Pages(func(after string) (engine.Page[Use], error) { return ListKeys(ctx, eng, name, after, engine.MaxPage) })
 }
 
-func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after string, limit int) (page Page[LimitUse], err error) {
-	if err := name.check(o.e); err != nil {
+func listKeys(ctx context.Context, eng *engine.Engine, name Name, after string, limit int) (page engine.Page[Use], err error) {
+	c := core.Of(eng)
+	if err := name.check(c); err != nil {
 		return page, err
 	}
 	if limit, err = core.PageSize(limit); err != nil {
@@ -177,14 +181,14 @@ func (o Operator) listLimitKeys(ctx context.Context, name LimitName, after strin
 		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(last))
 		params.AfterGateID.Bytes = [16]byte(last[2:])
 	}
-	rows, err := o.e.c.Q.ListLimitKeys(ctx, o.e.c.Reader(), params)
+	rows, err := c.Q.ListLimitKeys(ctx, c.Reader(), params)
 	found := core.PageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
 		if row := &found.Items[i]; row.Found {
-			page.Items = append(page.Items, LimitUse{
+			page.Items = append(page.Items, Use{
 				Key: row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
 				WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
 			})
