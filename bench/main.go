@@ -48,7 +48,7 @@ func main() {
 // options holds the parsed command line.
 type options struct {
 	databaseURL string
-	majors      []int // embedded servers to run on, one after the other; [0] for one server, that of databaseURL
+	majors      []int // embedded servers to run on, one after the other; [0] for one server, at databaseURL
 	results     string
 	command     string // repeats the run, without the server's URL
 	scenarios   []scenario.Scenario

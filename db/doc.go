@@ -1,15 +1,14 @@
-// Package db is the SQL of this library as Go: a function for every statement of queries/, and a struct for
-// every table and view of the schema. All but this file is generated: the files in sql/ are those of queries/ with their
-// included passages written out, and sqlc compiles them.
+// Package db is the SQL of the library as Go: a function for every statement of queries/, and a struct for every table
+// and view of the schema. All but this file is generated: the files in sql/ are the files of queries/ with included
+// passages written out, for sqlc to compile.
 //
 // # Use package engine instead
 //
-// Package engine calls these statements, and programs should use package engine. A transition is several of them
-// in one transaction, with one order of locks and errors with a next step. A single statement can break that.
+// Package engine calls the statements, and programs should use package engine. A transition is several statements in
+// one transaction, with one order of locks and errors with a next step. A single statement can break the order.
 //
-// Two parts are useful beside the engine: the models, to read tables and views into, and the statements that only
-// read (Get…, Read…, List…). The comment of each statement has its users, its locks in their order, and the meaning
-// of no row.
+// Two parts are useful beside the engine: the models, to read tables and views into, and the reading statements (Get…,
+// Read…, List…). The comment of each statement has its users, its locks in their order, and the meaning of no row.
 //
 // # Calling a statement
 //
@@ -17,7 +16,7 @@
 // savepoint: each is a [DBTX]. It holds no state, and [New] costs nothing. Names of tables are not qualified: the
 // search_path of the connection chooses the schema. Times are milliseconds since the Unix epoch. The parameter NowMs is nil in programs, which means the database's clock.
 //
-// A statement that returns one row and finds none returns [github.com/jackc/pgx/v5.ErrNoRows].
+// A statement for one row returns, if there is none, [github.com/jackc/pgx/v5.ErrNoRows].
 //
 //	q, flow := db.New(), db.GetFlowParams{PartitionKey: partition, FlowID: flowID}
 //	before, err := q.GetFlow(ctx, pool, flow) // on its own

@@ -46,7 +46,7 @@ func newProcess() *process {
 	return p
 }
 
-// wrap makes a pool's connections those of the process.
+// wrap makes a pool's connections belong to the process.
 func (p *process) wrap(cfg *pgxpool.Config) {
 	cfg.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, inner net.Conn) (net.Conn, error) {
 		p.mu.Lock()

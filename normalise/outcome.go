@@ -39,8 +39,8 @@ type TerminalFacts struct {
 	FailureReason      string // raw_fields.failure_reason
 }
 
-// TerminalOutcome returns how an execution ended. Programs record it in different places, some of them stale; the first
-// place with an answer wins. It is OutcomeNone for an execution that has not ended, or ended without a recorded outcome.
+// TerminalOutcome returns how an execution ended. Programs record it in different, partly stale places; the first place
+// with an answer wins. It is OutcomeNone for an execution that has not ended, or ended without a recorded outcome.
 func TerminalOutcome(f TerminalFacts) state.TerminalOutcome {
 	if !f.Phase.Terminal() {
 		return state.OutcomeNone

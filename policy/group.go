@@ -46,8 +46,8 @@ func Quorum(k int, onSatisfied OnSatisfied) Group {
 }
 
 // OnFailure returns a group for error branches and compensations. It waits until every upstream has ended, and runs the
-// execution if one of them did not succeed: it failed, expired, or was cancelled or skipped. If all succeeded, the
-// execution is skipped. After a chain, it runs even if the last of the chain was only skipped.
+// execution if one did not succeed: it failed, expired, or was cancelled or skipped. If all succeeded, the execution is
+// skipped. After a chain, it runs even if the last of the chain was only skipped.
 func OnFailure() Group { return Group{kind: onFailure} }
 
 // Always returns a group for clean-ups. It waits until every upstream has ended, and always runs the execution.

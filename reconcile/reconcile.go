@@ -1,12 +1,13 @@
-// Package reconcile runs the engine's background work. It decides when to call each job; the engine does the work.
+// Package reconcile runs the engine's background work. The package decides when to call each job; the engine does the
+// work.
 //
 // Every worker runs the background work by default (package worker), and any number of processes may. Each job has one
-// process at a time, recorded in the database; if this process dies, another takes over within five seconds. The record
+// process at a time, recorded in the database; if the process dies, another takes over within five seconds. The record
 // saves work, and correctness does not depend on it: several processes may do a job at once, since each skips rows in
 // use by another. The next call finds work left undone by a dead process.
 //
 // An idle process asks the database every 0.9 seconds, in one statement, which jobs have work and when the work is due.
-// It calls only those jobs, when due.
+// The process calls only such jobs, when due.
 package reconcile
 
 import (
@@ -23,14 +24,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
-// Config configures a [Reconciler]. The zero value of every field is its default.
+// Config configures a [Reconciler]. The zero value of every field is the default.
 type Config struct {
 	// Interval is the time between two questions to the database. New work due sooner, such as a short lease or delay,
 	// waits up to this long; later work is done when due. A silent process loses its jobs after 4⅜ intervals. Default
 	// 0.9 s.
 	Interval time.Duration
 
-	// Instance names this process among the processes running background work on the database. Default: random letters.
+	// Instance names the process among the processes running background work on the database. Default: random letters.
 	Instance id.WorkerInstanceID
 
 	// Queued is called with the members of Lanes that have work queued, for each question to the database. Set both or
@@ -38,8 +39,8 @@ type Config struct {
 	Lanes  []id.LaneID
 	Queued func(lanes []id.LaneID)
 
-	// Batch limits the rows for one call of the engine, at most [engine.MaxBatch]. A job is called again while its
-	// batches are full. Default 500.
+	// Batch limits the rows for one call of the engine, at most [engine.MaxBatch]. A job is called again while the batches
+	// are full. Default 500.
 	Batch int
 
 	// Log receives failures of the engine, which are retried: for each job at Warn at most once a minute, otherwise at Debug.
@@ -85,7 +86,7 @@ type job struct {
 	every time.Duration
 	idle  time.Duration
 	sweep bool
-	after upkeep.Job // run the sweep soon after this job has done something
+	after upkeep.Job // run the sweep soon after the job has done something
 	batch int        // default: the configured one
 
 	act func(ctx context.Context, batch int) (int, error)
@@ -94,7 +95,7 @@ type job struct {
 	next func() time.Time
 }
 
-// operations is the part of an engine used by this package beside the jobs.
+// operations is the part of an engine used here beside the jobs.
 type operations interface {
 	TakeJobs(ctx context.Context, spec upkeep.JobSpec) (upkeep.JobsTaken, error)
 	ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error
@@ -157,7 +158,7 @@ func jobsOf(m *upkeep.Upkeep) []job {
 	}
 }
 
-// New returns a reconciler for the database of eng. It does not use the database.
+// New returns a reconciler for the database of eng, without using the database.
 //
 // Errors: [fferr.ErrInvalidInput] with the invalid field of cfg, or for an engine that is nil or bound to a
 // transaction.
@@ -215,7 +216,7 @@ func (r *Reconciler) scaled(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*(float64(r.cfg.Interval)/float64(DefaultInterval))), time.Millisecond)
 }
 
-// Run runs background work until ctx ends. Then it releases its jobs and returns after the last call. Run logs and
+// Run runs background work until ctx ends. Then Run releases its jobs and returns after the last call. Run logs and
 // retries failures of the engine, and returns no error. Run may be called repeatedly and concurrently.
 //
 // Run doesn't check the database. A worker does at its start; a program with only a Reconciler calls

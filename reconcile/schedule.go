@@ -22,7 +22,7 @@ type schedule struct {
 	askedAt time.Time
 	failing backoff.Backoff
 	cannot  warn.Repeated
-	taken   bool // this process may hold jobs
+	taken   bool // the process may hold jobs
 
 	lanesAt time.Time // don't ask about the lanes before
 
@@ -32,7 +32,7 @@ type schedule struct {
 	ignore  func()        // ends the waiting for ends; nil: nothing waits for one
 }
 
-// scheduled is a job with its next call.
+// scheduled is a job with the next call.
 type scheduled struct {
 	job
 	at      time.Time // zero: not until the database reports work
@@ -41,8 +41,8 @@ type scheduled struct {
 	endsAt  time.Time // don't look because of ends before
 	running bool
 	wanted  bool // requested during a call
-	ours    bool // held by this process, by the last answer
-	nearby  bool // this process created the work, and calls the job without holding it
+	ours    bool // held by the process, by the last answer
+	nearby  bool // the process created the work, and calls the job without holding the job
 	failing backoff.Backoff
 	fails   warn.Repeated
 	pause   time.Duration // of a sweep, after calls without work
@@ -52,7 +52,7 @@ type scheduled struct {
 type call struct {
 	*scheduled
 	done int
-	more bool // its last batch was full, and it stopped for others
+	more bool // the last batch was full, and the job stopped for others
 	err  error
 	next time.Time // when the job is due after the call, if known
 }
@@ -86,8 +86,8 @@ func (s *schedule) next() time.Time {
 	return next
 }
 
-// mayBegin reports whether a due job may be called: it has a time, and the calls under way leave space. A waiting job
-// is called when another call ends.
+// mayBegin reports whether a due job may be called: the job has a time, and the calls under way leave space. A waiting
+// job is called when another call ends.
 func (s *schedule) mayBegin(j *scheduled) bool {
 	return !j.running && !j.at.IsZero() && s.runs < atOnce && (!j.sweep || s.sweeps < sweepsAtOnce)
 }
@@ -116,7 +116,7 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 	}
 }
 
-// exhaust repeats a job while its batches are full, until a time has passed, and returns the number of rows acted on.
+// exhaust repeats a job while the batches are full, until a time has passed, and returns the number of rows acted on.
 // It reports whether the last batch was full.
 func (j *job) exhaust(ctx context.Context, most time.Duration) (done int, more bool, err error) {
 	for began := time.Now(); ; {
@@ -194,7 +194,7 @@ func (s *schedule) askSoon() {
 	}
 }
 
-// call makes a job due at once, even if another process holds it.
+// call makes a job due at once, even if held by another process.
 func (s *schedule) call(name upkeep.Job) {
 	for _, j := range s.jobs {
 		if j.name == name {
@@ -203,7 +203,7 @@ func (s *schedule) call(name upkeep.Job) {
 	}
 }
 
-// expect makes a job due as early as its pace allows, if this process holds it.
+// expect makes a job due as early as the job's pace allows, if held by this process.
 func (s *schedule) expect(name upkeep.Job) {
 	for _, j := range s.jobs {
 		if now := time.Now(); j.name == name && j.ours && j.failing.Idle() && (j.at.IsZero() || now.Before(j.at)) {
@@ -293,8 +293,8 @@ func (s *schedule) ask(ctx context.Context) {
 	}
 }
 
-// awaitEnds starts or stops looking at the schedules and the limits when executions end. It looks once at the start, since one may have ended
-// before.
+// awaitEnds starts or stops looking at the schedules and the limits when executions end. There is one look at the
+// start, since one may have ended before.
 func (s *schedule) awaitEnds(waits bool) {
 	switch {
 	case waits && s.ignore == nil:
@@ -306,7 +306,7 @@ func (s *schedule) awaitEnds(waits bool) {
 	}
 }
 
-// remind sends a value to a channel unless its buffer is full.
+// remind sends a value to a channel unless the buffer is full.
 func remind(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -342,7 +342,7 @@ func (s *schedule) plan(j *scheduled, of upkeep.JobTaken, databaseNow, now time.
 	j.limit()
 }
 
-// limit moves a call before its latest time.
+// limit moves a call before the latest time.
 func (j *scheduled) limit() {
 	if !j.latest.IsZero() && (j.at.IsZero() || j.latest.Before(j.at)) {
 		j.at = j.latest

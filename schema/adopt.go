@@ -16,7 +16,7 @@ import (
 
 // Rows of this library's ledger for the steps of a conversion.
 const (
-	// adopted is the last row. With it the database is like any other.
+	// adopted is the last row, which makes the database like any other.
 	adopted = "adopted"
 
 	stepCheck   = "adopt/check"
@@ -47,20 +47,20 @@ var referenceTables = []string{
 type AdoptOptions struct {
 	Options
 
-	// Partitions has FlowFabric's FF_FLOW_PARTITIONS, FF_BUDGET_PARTITIONS and FF_QUOTA_PARTITIONS. Zero: its defaults. Pass
-	// the same values to the engine.
+	// Partitions has FlowFabric's FF_FLOW_PARTITIONS, FF_BUDGET_PARTITIONS and FF_QUOTA_PARTITIONS. Zero: FlowFabric's
+	// defaults. Pass the same values to the engine.
 	Partitions id.Partitions
 
-	// WaitpointTokenGrace is how long tokens signed with a replaced waitpoint key remain valid after its replacement. Zero: a
-	// day.
+	// WaitpointTokenGrace is how long tokens signed with a replaced waitpoint key remain valid after the replacement.
+	// Zero: a day.
 	WaitpointTokenGrace time.Duration
 }
 
 // Converted reports the conversion of one table by a call of [Adopt].
 type Converted struct {
 	Table string
-	// Copied is the number of rows copied from FlowFabric's table, Rewritten how many were then converted to this
-	// library's form.
+	// Copied is the number of rows copied from FlowFabric's table, Rewritten how many were then converted to the library's
+	// form.
 	Copied, Rewritten int64
 }
 
@@ -74,21 +74,21 @@ type AdoptResult struct {
 	Unread []string
 }
 
-// Adopt converts a database made by FlowFabric 0.15, in any physical layout, to this library's tables. It renames
-// FlowFabric's tables to names with the prefix old_, creates this library's, copies the rows, compares counts and
+// Adopt converts a database made by FlowFabric 0.15, in any physical layout, to the library's tables. Adopt renames
+// FlowFabric's tables to names with the prefix old_, creates the library's, copies the rows, compares counts and
 // checksums, and rewrites forms that only FlowFabric uses. The old rows never change; [DropAdopted] drops them. Event
-// ids and cursors stay valid; grants on the old tables don't carry over. On a database of this library, Adopt is
+// ids and cursors stay valid; grants on the old tables don't carry over. On a database of the library, Adopt is
 // [Migrate].
 //
-// Stop FlowFabric and all programs of this library first, and have free disk space for a second copy. Until the
-// conversion is complete, this library refuses the database with [ErrNotAdopted], and a starting FlowFabric server
-// waits for a call in progress.
+// Stop FlowFabric and all programs of the library first, and have free disk space for a second copy. Until the
+// conversion is complete, the library refuses the database with [ErrNotAdopted], and a starting FlowFabric server waits
+// for a call in progress.
 //
 // Each step commits by itself and is recorded in ffx_schema_migrations, so a call after an error continues where the last
 // one stopped. A million rows in 256 partitions took 45 s on two busy cores.
 //
 // Errors: as Migrate; [fferr.ErrNotMigrated] for an empty database; [ErrPartitions] if Partitions does not fit the rows;
-// [ErrForeign] if a table of FlowFabric is missing; [ErrDifferent] if a copy differs from its original.
+// [ErrForeign] if a table of FlowFabric is missing; [ErrDifferent] if a copy differs from the original.
 func Adopt[D Database](ctx context.Context, database D, opts AdoptOptions) (AdoptResult, error) {
 	var adopted AdoptResult
 	if err := opts.Partitions.Validate(); err != nil {
@@ -133,7 +133,7 @@ func (c *conversion) convert(ctx context.Context) (Result, error) {
 	result := Result{From: c.state.Version}
 	c.log.InfoContext(ctx, "adopting", "database", c.state.Database, "schema", c.schema)
 	for _, step := range []struct {
-		row  string // empty if the step records its parts
+		row  string // empty if the step records the parts
 		take func(context.Context) error
 	}{
 		{stepCheck, c.check},

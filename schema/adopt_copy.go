@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sumAtOnce is the number of partitions per statement. Each needs locks on the partition and its indexes.
+// sumAtOnce is the number of partitions per statement. Each needs locks on the partition and the indexes.
 const sumAtOnce = 32
 
 // original is a table made by FlowFabric.
 type original struct {
-	table   string   // its name in FlowFabric
+	table   string   // the name in FlowFabric
 	columns string   // the columns of both tables, quoted
-	parts   []string // its partitions, or the table itself
+	parts   []string // the partitions, or the table itself
 }
 
 // originals returns the tables to copy, in order.
@@ -104,8 +104,8 @@ const (
 		END`
 )
 
-// settledColumns are this library's columns for AdoptExecutions to write. Ended executions get them with the copy
-// unless more than their public state has to be rewritten. Most of an old database is like this; updating each row
+// settledColumns are the library's columns for AdoptExecutions to write. Ended executions get the columns with the copy
+// unless more than the public state has to be rewritten. Most of an old database is ended executions; updating each row
 // afterwards would take as long as all the rest.
 const (
 	settledColumns = ", ffx_retry_count, ffx_attempt_count, ffx_lease_epoch, ffx_execution_deadline_ms"
@@ -140,7 +140,7 @@ const (
 		count(*) FILTER (WHERE e.mode = 'durable') OVER (PARTITION BY e.partition_key, e.execution_id, e.attempt_index ORDER BY e.ts_ms, e.seq)`
 )
 
-// seeded lists the tables filled by a migration. FlowFabric's rows replace these.
+// seeded lists the tables filled by a migration. FlowFabric's rows replace the migration's.
 var seeded = []string{"ff_partition_config", "ff_migration_annotation"}
 
 // copyPart copies a partition, or a table without partitions. It sends no notifications, since no reader can exist.
@@ -177,8 +177,8 @@ func (c *conversion) copyPart(ctx context.Context, o original, part string) erro
 	})
 }
 
-// moveSequences makes each sequence continue where FlowFabric's stopped. It never moves a sequence back, so repeating
-// is safe.
+// moveSequences makes each sequence continue where FlowFabric's stopped. A sequence never moves back, so repeating is
+// safe.
 const moveSequences = `
 DO $move$
 DECLARE
@@ -200,7 +200,7 @@ BEGIN
 END;
 $move$`
 
-// verifyTables compares each table with its original.
+// verifyTables compares each table with the original.
 func (c *conversion) verifyTables(ctx context.Context) error {
 	originals, err := c.originals(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ const defaultTokenGrace = 24 * time.Hour
 // maxUnread limits the descriptions of each kind in the result.
 const maxUnread = 100
 
-// documents are statements for rewriting a table inside the database. Each selects only rows not yet in this library's
+// documents are statements for rewriting a table inside the database. Each selects only rows not yet in the library's
 // form. $grace is the grace of waitpoint keys in milliseconds.
 var documents = []struct {
 	table      string
@@ -72,7 +72,7 @@ var documents = []struct {
 			HAVING count(*) > 0
 		)
 		WHERE s.ffx_open_since_ms IS NULL AND ` + suspended,
-		// FlowFabric's signals of timeouts have no id, so nothing reads them. The new id is the same in each try.
+		// FlowFabric's signals of timeouts have no id, and nothing reads such signals. The new id is the same in each try.
 		`UPDATE ff_suspension_current AS s
 		SET member_map = s.member_map || jsonb_build_object('__timeout__', (
 			SELECT jsonb_agg(
@@ -95,7 +95,7 @@ var documents = []struct {
 				jsonb_typeof(s.member_map -> '__timeout__') = 'object'
 				OR jsonb_path_exists(s.member_map, '$."__timeout__"[*] ? (@.type() == "object" && !exists(@.signal_id))')
 			)`,
-		// Placeholder left by an expired waitpoint in place of its signals.
+		// Placeholder left by an expired waitpoint in place of signals.
 		`UPDATE ff_suspension_current AS s
 		SET member_map = (
 			SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}')
@@ -151,7 +151,7 @@ var documents = []struct {
 		WHERE NOT k.active AND k.ffx_verify_until_ms IS NULL`,
 	}},
 	{"ff_suspend_dedup", []string{
-		// These rows hold tokens, and nothing reads them: a suspension is recognised by its own id.
+		// The rows hold tokens, which nothing reads: a suspension is recognised by its own id.
 		`DELETE FROM ff_suspend_dedup`,
 	}},
 	{"ff_stream_summary", []string{
@@ -187,7 +187,7 @@ var documents = []struct {
 			AND x.updated_at_ms <= u.last_reset_at_ms`,
 	}},
 	{"ff_quota_policy", []string{
-		// FlowFabric inserts this row for a missing policy. Without a policy there are no limits either.
+		// FlowFabric inserts the row for a missing policy. Without a policy there are no limits either.
 		`DELETE FROM ff_quota_policy
 		WHERE requests_per_window_seconds = 0 AND max_requests_per_window = 0 AND active_concurrency_cap = 0`,
 	}},
@@ -291,9 +291,9 @@ var unread = []string{
 	HAVING count(*) > 0`,
 }
 
-// rewriteTables converts the forms that only FlowFabric uses to this library's forms.
+// rewriteTables converts FlowFabric's own forms to the library's.
 func (c *conversion) rewriteTables(ctx context.Context) error {
-	// The rewrites are joins. With the planner's statistics for empty tables, they would read whole tables for each row.
+	// The rewrites are joins. With the planner's statistics for empty tables, each would read whole tables for each row.
 	if err := c.exec(ctx, "ANALYZE "+strings.Join(c.qualified(referenceTables), ", ")); err != nil {
 		return classify("analyse the new tables", err)
 	}

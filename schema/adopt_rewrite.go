@@ -21,15 +21,15 @@ type found struct {
 	Partition  int16
 	Execution  pgtype.UUID
 	Flow       pgtype.UUID
-	Settled    bool   // only its public state changes
-	Quota      string // the id of its quota policy, as text
-	Dependent  bool   // its dependencies may hold the execution
-	Mispointed bool   // its pointer is not at the current attempt
+	Settled    bool   // only the public state changes
+	Quota      string // the id of the quota policy, as text
+	Dependent  bool   // dependencies may hold the execution
+	Mispointed bool   // the pointer is not at the current attempt
 	HalfEnded  bool   // ended with a lease, or cancelled without an event
 	WrongState bool   // ended, with a wrong public state
 }
 
-// foundExecutions returns the next executions, by key, not yet in this library's form. Each rewrite sets
+// foundExecutions returns the next executions, by key, not yet in the library's form. Each rewrite sets
 // ffx_retry_count. If the column is set already, only the public state may be in an old form.
 const foundExecutions = `
 SELECT
@@ -203,8 +203,8 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 	return settled + len(rewritten), nil
 }
 
-// mustWait returns the flow members that have to wait for their dependencies. It inserts missing group rows. A member
-// with impossible dependencies waits too: the background work skips the member, and counts uncounted upstreams.
+// mustWait returns the flow members that have to wait for dependencies, and inserts missing group rows. A member with
+// impossible dependencies waits too: the background work skips the member, and counts uncounted upstreams.
 func (r rewriter) mustWait(ctx context.Context, page []found) (map[id.ExecutionUUID]bool, error) {
 	members := keysOf(page, func(x found) bool { return x.Dependent })
 	if len(members.executions) == 0 {
@@ -236,7 +236,7 @@ func (r rewriter) mustWait(ctx context.Context, page []found) (map[id.ExecutionU
 			held[g.ExecutionID.Bytes] = true
 			continue
 		}
-		// An undecodable group holds its execution.
+		// An undecodable group holds the execution.
 		rules, err := document.GroupFromStored(g.Policy)
 		held[g.ExecutionID.Bytes] = err != nil ||
 			rules.Decide(g.SuccessCount, g.FailCount, g.SkipCount, g.RunningCount, g.Staged) != document.Satisfied
@@ -307,8 +307,8 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 	return r.q.InsertCompletionEvents(ctx, r.tx, events)
 }
 
-// reported returns which of the given executions already have a completion event for their end. It reads the old table,
-// which has an index for this.
+// reported returns which of the given executions already have a completion event for their end. The source is the old
+// table, which has an index for the query.
 func (r rewriter) reported(ctx context.Context, rows []db.TakeHalfDoneRow) (map[id.ExecutionUUID]bool, error) {
 	var k keys
 	var endedAtMs []int64

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/hash"
 )
 
-// check looks for problems before anything changes. Without a FlowFabric ledger it creates one, so a FlowFabric server
-// never recreates the renamed tables.
+// check looks for problems before anything changes. Without a FlowFabric ledger check creates one, so a FlowFabric
+// server never recreates the renamed tables.
 func (c *conversion) check(ctx context.Context) error {
 	var missing []string
 	err := c.conn.QueryRow(ctx, `
@@ -70,7 +70,7 @@ func (c *conversion) samplePartitions(ctx context.Context) error {
 		var key int16
 		var text string
 		if _, err := pgx.ForEachRow(rows, []any{&key, &text}, func() error {
-			if x, err := id.ParseFlowID(text); err == nil { // any kind of id does: its bytes are hashed
+			if x, err := id.ParseFlowID(text); err == nil { // any kind of id does: the bytes are hashed
 				keys, hashes, texts = append(keys, key), append(hashes, hash.CRC16(x[:])), append(texts, text)
 			}
 			return nil
@@ -195,8 +195,8 @@ func (c *conversion) makeTables(ctx context.Context) ([]string, error) {
 	return applied, nil
 }
 
-// standing returns statements for the objects created by both FlowFabric and a migration: its ledger and its five
-// trigger functions. away renames FlowFabric's; back puts them in place of the migration's.
+// standing returns statements for the objects created by both FlowFabric and a migration: the ledger and the five
+// trigger functions. away renames FlowFabric's; back puts FlowFabric's in place of the migration's.
 func (c *conversion) standing(ctx context.Context, sql string) (away, back string, err error) {
 	const kept = "ffx_kept_"
 	if strings.Contains(sql, "CREATE TABLE IF NOT EXISTS "+referenceLedgerTable) {

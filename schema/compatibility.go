@@ -10,9 +10,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// A migration declares the oldest version of this library for a database with the migration applied. The function
+// A migration declares the oldest version of the library for a database with the migration applied. The function
 // ffx_usable_from returns the newest declaration. So an old version keeps running beside the next one until a migration
-// forbids the old one. The migration with this function has the rules.
+// forbids the old one. The migration with the function has the rules.
 
 // readDeclaration fills in the oldest version allowed to use the database.
 func (s *State) readDeclaration(ctx context.Context, db Querier) error {
@@ -23,7 +23,7 @@ func (s *State) readDeclaration(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// newer reports whether a newer version of this library has migrated the database.
+// newer reports whether a newer version of the library has migrated the database.
 func (s *State) newer() bool { return s.Version > Version }
 
 // newerRefusal returns an error if this build cannot work on a database migrated by a newer one.

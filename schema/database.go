@@ -14,10 +14,11 @@ import (
 // Database is the database for an operation of this package.
 //
 // The operation borrows one connection from a pool and returns the connection unchanged, since a migration's settings
-// last for its transaction only. A single connection must not be in a transaction, and the operation uses it
-// exclusively. For a string, the URL postgres://user:password@host:port/database, the operation connects by itself.
+// last for one transaction only. A single connection must not be in a transaction, and the operation uses the
+// connection exclusively. For a string, the URL postgres://user:password@host:port/database, the operation connects by
+// itself.
 //
-// Migrate, Adopt and Rollback open and close one more connection for the lock: as the pool connects, with its
+// Migrate, Adopt and Rollback open and close one more connection for the lock: as the pool connects, with
 // BeforeConnect, or like the given connection.
 type Database interface {
 	*pgxpool.Pool | *pgxpool.Conn | *pgx.Conn | string
@@ -27,7 +28,7 @@ type Database interface {
 type source struct {
 	// another opens a separate connection.
 	another func(context.Context) (*pgx.Conn, error)
-	// borrow returns the connection to work on and a function to return it.
+	// borrow returns the connection to work on and a function to return the connection.
 	borrow func(context.Context) (*pgx.Conn, func(), error)
 	// inTx is set if the given connection is in a transaction, so a change cannot use it.
 	inTx bool
@@ -112,7 +113,7 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// errURL does not quote the URL: a malformed one may have its password anywhere.
+// errURL does not quote the URL: a malformed one may have the password anywhere.
 var errURL = errors.New("schema: the database URL is not of the form postgres://user:password@host:port/database")
 
 // PoolConfig parses a database URL like every operation of this package, and sets the schema. A nonempty schema becomes
@@ -136,7 +137,7 @@ func PoolConfig(databaseURL, schema string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// checkSchemaName refuses a dot: dbmate, which also applies the migrations, takes it for the end of the name.
+// checkSchemaName refuses a dot: dbmate, which also applies the migrations, takes a dot for the end of the name.
 func checkSchemaName(schema string) error {
 	if strings.Contains(schema, ".") {
 		return fmt.Errorf("schema: the schema name %q contains a dot", schema)

@@ -12,25 +12,25 @@ import (
 
 // Errors that make a database unusable, beside the sentinels of package fferr. Each is wrapped in a [*StateError].
 var (
-	// ErrNoDatabase reports that the server has no database of this name. Create it.
+	// ErrNoDatabase reports that the server has no database of the name. Create the database.
 	ErrNoDatabase = errors.New("the database does not exist")
 	// ErrNotAdopted reports that FlowFabric made the database and [Adopt] has not converted all of it. Call [Adopt].
 	ErrNotAdopted = errors.New("the database was made by FlowFabric and is not adopted")
 	// ErrPartitions reports that rows are in other partitions than the configured numbers of partitions give. Pass
 	// [Adopt] FlowFabric's numbers.
 	ErrPartitions = errors.New("rows are in other partitions")
-	// ErrDifferent reports that a copy differs from its original, because another program wrote during [Adopt]. Stop
-	// the program, drop this library's tables, rename the old ones back, and adopt again; see docs/database.md.
+	// ErrDifferent reports that a copy differs from the original, because another program wrote during [Adopt]. Stop the
+	// program, drop the library's tables, rename the old ones back, and adopt again; see docs/database.md.
 	ErrDifferent = errors.New("a copied table differs from its original")
 	// ErrTooOld reports missing migrations. Call [Migrate] or, if FlowFabric's are missing, start a FlowFabric 0.15 server
 	// once.
 	ErrTooOld = errors.New("the database is too old")
-	// ErrDirty reports a migration of FlowFabric recorded as failed. Repair it by hand.
+	// ErrDirty reports a migration of FlowFabric recorded as failed. Repair the database by hand.
 	ErrDirty = errors.New("the database is dirty")
-	// ErrForeign reports tables left behind by neither this library nor FlowFabric 0.15. Inspect them, or choose
-	// another schema.
+	// ErrForeign reports tables left behind by neither the library nor FlowFabric 0.15. Inspect them, or choose another
+	// schema.
 	ErrForeign = errors.New("the schema holds tables of unknown origin")
-	// ErrUnreleased reports that an unreleased version of this library migrated the database, with migrations removed
+	// ErrUnreleased reports that an unreleased version of the library migrated the database, with migrations removed
 	// since. Copy the data you need, drop the schema, and call [Migrate].
 	ErrUnreleased = errors.New("the database was migrated by an unreleased version")
 	// ErrMoved reports that the schema was renamed, or restored under another name, and functions still use the old one. Call

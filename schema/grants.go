@@ -17,7 +17,7 @@ type GrantOptions struct {
 
 	// Reader may read executions, flows, lanes and events.
 	Reader bool
-	// Creator may create executions and flows, and cancel them.
+	// Creator may create and cancel executions and flows.
 	Creator bool
 	// Worker may claim and settle executions, run background work, and run named consumers of events.
 	Worker bool
@@ -26,8 +26,8 @@ type GrantOptions struct {
 }
 
 // Grants returns statements to grant a role the rights to work on the tables. The owner of the tables runs them after
-// each migration. They grant only rights needed by the library's statements, and revoke none. The owner itself needs no
-// grants.
+// each migration. The statements grant only rights needed by the library's statements, and revoke none. The owner
+// itself needs no grants.
 //
 // Errors: an empty role, no part of [GrantOptions], or a schema name with a dot.
 func Grants(role string, opts GrantOptions) (string, error) {

@@ -41,7 +41,7 @@ func readScript(m Migration) (script, error) {
 	return s, nil
 }
 
-// parseScript parses a migration. It refuses features of dbmate that no migration here uses: options, such as
+// parseScript parses a migration. It refuses features of dbmate unused by the migrations here: options, such as
 // transaction:false, and more than one pair of directives.
 func parseScript(content string) (script, error) {
 	found := directive.FindAllStringSubmatchIndex(content, -1)
@@ -76,7 +76,7 @@ func (b block) locate(err error) error {
 	return fmt.Errorf("line %d: %w", b.line+strings.Count(before, "\n"), err)
 }
 
-// Statements on the ledger. They contain their values, for use in scripts too.
+// Statements on the ledger. The statements contain the values, for use in scripts too.
 
 // makeLedger creates the table as dbmate does.
 const makeLedger = "CREATE TABLE IF NOT EXISTS " + ledgerTable + " (version varchar PRIMARY KEY)"

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// referenceVersion is the schema version of FlowFabric 0.15. referenceLedgerTable is its ledger.
+// referenceVersion is the schema version of FlowFabric 0.15. referenceLedgerTable is the ledger.
 const (
 	referenceVersion     = 22
 	referenceLedgerTable = "_sqlx_migrations"
@@ -106,7 +106,7 @@ func (l referenceLedger) warnings() []string {
 	return warnings
 }
 
-// missingStructure checks tables without a ledger, created by hand or by a migrator that died. It returns the first
+// missingStructure checks tables without a ledger, created by hand or by a migrator that died. The result is the first
 // thing missing in comparison with version 22 of FlowFabric, or "".
 func missingStructure(ctx context.Context, db Querier, schema string) (string, error) {
 	var missing string

@@ -1,16 +1,16 @@
-// Package schema creates, checks and drops the tables of this library, and converts FlowFabric's tables.
+// Package schema creates, checks and drops the tables of the library, and converts FlowFabric's tables.
 //
-// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies them to an
-// empty database, or to a database of an older version of this library, on a pool, a connection or a URL:
+// The migrations in migrations/ have dbmate's form; schema.sql is their committed sum. [Migrate] applies the migrations
+// to an empty database, or to a database of an older version of the library, on a pool, a connection or a URL:
 //
 //	if _, err := schema.Migrate(ctx, pool, schema.Options{}); err != nil { … }
 //
 // [SQL] returns the migrations for other migrators. [Adopt] converts a database made by FlowFabric 0.15. FlowFabric can
-// work on either afterwards: its tables keep their names, columns and ledger, and this library's additions have the
-// prefix ffx_.
+// work on either afterwards: FlowFabric's tables keep the names, columns and ledger, and the library's additions have
+// the prefix ffx_.
 //
 // Names are unqualified, so the search_path selects the schema, and one database may hold several engines. The table
-// ffx_schema_migrations records the migrations of its schema.
+// ffx_schema_migrations records the migrations of the schema.
 package schema
 
 import (
@@ -30,7 +30,7 @@ var migrations embed.FS
 func Migrations() fs.FS {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return migrations // unreachable: the folder is part of this package
+		return migrations // unreachable: the folder is part of the package
 	}
 	return files
 }
@@ -39,7 +39,7 @@ const (
 	// Version is the newest migration, and so the version of databases for this build.
 	Version = "20261125000037"
 
-	// baseline is the last migration with only objects of FlowFabric. baselineLedger is its file, which creates
+	// baseline is the last migration with only objects of FlowFabric. baselineLedger is the file, which creates
 	// FlowFabric's ledger.
 	baseline       = "20261101000008"
 	baselineLedger = "20261101000008_reference"
@@ -50,17 +50,17 @@ const (
 	ledgerTable = "ffx_schema_migrations"
 )
 
-// Options are common to the operations of this package. The zero value is usable.
+// Options are common to the operations of the package. The zero value is usable.
 type Options struct {
-	// Schema is the schema to work in, without a dot in its name. Migrate creates a missing schema. Empty: the first
+	// Schema is the schema to work in, without a dot in the name. Migrate creates a missing schema. Empty: the first
 	// existing schema of the connection's search_path, set by the URL, the pool, the role or the server.
 	Schema string
 
 	// Log receives progress and warnings. Default: [slog.Default]. slog.New(slog.DiscardHandler) logs nothing.
 	Log *slog.Logger
 
-	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. Its tables may then differ from
-	// the expected ones.
+	// AllowNewerReference accepts a database migrated by a FlowFabric newer than 0.15. The tables may then differ from the
+	// expected ones.
 	AllowNewerReference bool
 }
 
@@ -79,12 +79,12 @@ type Result struct {
 	Applied []string
 }
 
-// Migrate migrates the database to [Version]. The database may be empty or made by an older version of this library. If
-// a newer version migrated it and this build may use it, nothing changes and Result.To is the newer version. Safe to
-// repeat.
+// Migrate migrates the database to [Version]. The database may be empty or made by an older version of the library. If
+// a newer version migrated the database and this build may use it, nothing changes and Result.To is the newer version.
+// Safe to repeat.
 //
 // Concurrent calls, and a starting FlowFabric server, wait for one advisory lock of the database until ctx ends. The
-// lock also works behind a transaction pooler, and a call that loses its lock begins no further migration.
+// lock also works behind a transaction pooler, and a call that loses the lock begins no further migration.
 //
 // Each migration is one transaction; after a failure the next call continues from there. If a table stays locked for two
 // seconds, the migration rolls back, pauses and tries again. Migrate checks ctx between tries; a running migration is not
@@ -92,7 +92,7 @@ type Result struct {
 //
 // Errors: [*StateError] with [ErrNoDatabase], [fferr.ErrDenied], [fferr.ErrReadOnly], [ErrNotAdopted], [fferr.ErrTooNew],
 // [ErrTooOld], [ErrDirty], [ErrForeign], [fferr.ErrDistributed], [fferr.ErrEncoding], [fferr.ErrUnsupportedServer] or
-// [ErrUnreleased]; nothing was changed. An error of a statement has its file and line, and wraps a *pgconn.PgError.
+// [ErrUnreleased]; nothing was changed. An error of a statement has the file and line, and wraps a *pgconn.PgError.
 func Migrate[D Database](ctx context.Context, database D, opts Options) (Result, error) {
 	return change(ctx, database, opts, func(ctx context.Context, s *session) (Result, error) {
 		if s.state.unconverted() {
@@ -121,7 +121,7 @@ func Plan[D Database](ctx context.Context, database D, opts Options) (Result, er
 }
 
 // Rollback reverts every migration newer than to, newest first. If to is empty, Rollback reverts all, and no table of
-// this library remains. Data in dropped objects is lost. Tables renamed by [Adopt] stay.
+// the library remains. Data in dropped objects is lost. Tables renamed by [Adopt] stay.
 //
 // Errors: as Migrate, and [fferr.ErrTooNew] for any database migrated by a newer version.
 func Rollback[D Database](ctx context.Context, database D, to string, opts Options) (Result, error) {
@@ -142,7 +142,7 @@ func Rollback[D Database](ctx context.Context, database D, to string, opts Optio
 
 func errUnknown(version string) error { return fmt.Errorf("schema: there is no migration %q", version) }
 
-// Status returns the state of the database and its pending migrations, without changing anything. For a database
+// Status returns the state of the database and the pending migrations, without changing anything. For a database
 // refused by [Check], Status returns no error but sets [State.Err].
 //
 // Errors: [*StateError] with [ErrNoDatabase], [fferr.ErrDenied] or [fferr.ErrUnsupportedServer], or a failure to connect or

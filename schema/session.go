@@ -27,20 +27,20 @@ const (
 	queueTimeout = "500"
 	queuePause   = 100 * time.Millisecond
 
-	// citusPropagation makes Citus create objects on its other nodes as well. The tables are local. Without Citus the
+	// citusPropagation makes Citus create objects on the other nodes as well. The tables are local. Without Citus the
 	// setting has no effect, and every role may change it.
 	citusPropagation = "citus.enable_ddl_propagation"
 )
 
-// session is one exclusive change of a schema. It lasts while the migration lock is held.
+// session is one exclusive change of a schema, while the migration lock is held.
 type session struct {
 	schema string
 	state  State
 	log    *slog.Logger
-	// conn is the connection to work on. Nothing of a session may stay on it between transactions: it belongs to the
+	// conn is the connection to work on. Nothing of a session may stay on conn between transactions: conn belongs to the
 	// caller, or is a transaction pooler's and changes with each transaction.
 	conn *pgx.Conn
-	// locker holds the lock in one long transaction, which conn cannot, since it runs one transaction after another.
+	// locker holds the lock in one long transaction, which conn cannot, since conn runs one transaction after another.
 	locker *pgx.Conn
 }
 
@@ -65,7 +65,7 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	if err := lock(ctx, locker); err != nil {
 		return Result{}, err
 	}
-	// Borrow only now, so callers sharing a pool of one connection don't hold it while waiting for the lock.
+	// Borrow only now, so callers sharing a pool of one connection don't hold the connection while waiting for the lock.
 	conn, giveBack, err := from.borrow(ctx)
 	if err != nil {
 		return Result{}, err
@@ -94,7 +94,7 @@ func change[D Database](ctx context.Context, database D, opts Options, do func(c
 	return do(ctx, s)
 }
 
-// excludes returns an error unless the migration lock, which another session holds, is refused to this one.
+// excludes returns an error unless the server refuses the migration lock, held by another session.
 func (s *State) excludes(ctx context.Context, conn *pgx.Conn) error {
 	var free bool
 	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%d)", lockKey(s.Database))).Scan(&free)
@@ -107,14 +107,14 @@ func (s *State) excludes(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// lock begins a transaction on conn and takes the migration lock in it, waiting until ctx ends, whatever timeouts the
-// server sets.
+// lock begins a transaction on conn and takes the migration lock, waiting until ctx ends, whatever timeouts the server
+// sets.
 //
-// The lock is the one of FlowFabric's migrator, so starting servers of either kind wait for each other. It covers the
-// whole database, so engines in different schemas are changed one after the other.
+// The lock is the one of FlowFabric's migrator, so starting servers of either kind wait for each other. The lock covers
+// the whole database, so engines in different schemas are changed one after the other.
 //
 // FlowFabric holds the lock for its session, which a transaction's lock excludes as well. A transaction's lock also
-// works behind a transaction pooler, where a session's lock would stay on a pooled connection after the end of this
+// works behind a transaction pooler, where a session's lock would stay on a pooled connection after the end of the
 // process. A waiting transaction occupies one of the pooler's few connections, which the holder of the lock may need,
 // so lock waits in many short transactions.
 func lock(ctx context.Context, conn *pgx.Conn) error {
@@ -136,8 +136,8 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 
 // tryLock leaves conn in a transaction, which holds the lock if there is no error.
 func tryLock(ctx context.Context, conn *pgx.Conn) error {
-	// Set only settings known to this server: transaction_timeout came with PostgreSQL 17. The transaction is idle
-	// during the change.
+	// Set only settings known to the server: transaction_timeout came with PostgreSQL 17. The transaction is idle during
+	// the change.
 	_, err := conn.Exec(ctx, `
 		BEGIN;
 		DO $$
@@ -191,7 +191,7 @@ func (s *session) migrate(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// apply applies a migration and records it.
+// apply applies and records a migration.
 func (s *session) apply(ctx context.Context, m Migration) error {
 	script, err := readScript(m)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *session) apply(ctx context.Context, m Migration) error {
 	return s.run(ctx, script.up, ledger)
 }
 
-// run executes half a migration and its ledger statement in one transaction. Once begun, the transaction does not end
+// run executes half a migration and the ledger statement in one transaction. Once begun, the transaction does not end
 // with ctx.
 func (s *session) run(ctx context.Context, half block, ledger string) error {
 	return s.retryLocked(ctx, func() error {
@@ -250,7 +250,7 @@ func (s *session) rollback(ctx context.Context, to string) (Result, error) {
 	return result, nil
 }
 
-// exec runs statements in a transaction where unqualified names mean this schema only. Its settings end with the
+// exec runs statements in a transaction where unqualified names mean one schema only. The settings end with the
 // transaction.
 func (s *session) exec(ctx context.Context, statements ...string) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -271,7 +271,7 @@ func (s *session) inTx(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.conn, pgx.TxOptions{BeginQuery: strings.Join(begin, ";")}, do)
 }
 
-// retryLocked repeats try while it fails because a table stays locked or because of a deadlock.
+// retryLocked repeats try after a failure because of a locked table or a deadlock.
 func (s *session) retryLocked(ctx context.Context, try func() error) error {
 	for {
 		if err := ctx.Err(); err != nil {

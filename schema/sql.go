@@ -11,7 +11,7 @@ import (
 
 // SQLOptions selects the migrations for [SQL]. The zero value selects all, for the first schema of the search_path.
 type SQLOptions struct {
-	// From is the current version of the database. SQL returns the migrations after it. Empty: all.
+	// From is the current version of the database. SQL returns the later migrations. Empty: all.
 	From string
 	// To is the last migration to return. Empty: [Version].
 	To string
@@ -20,21 +20,21 @@ type SQLOptions struct {
 }
 
 // Step is a migration as SQL for another migrator, up and down, including the ledger's row. Run each direction in one
-// transaction, as a whole or statement by statement. It leaves no settings behind.
+// transaction, as a whole or statement by statement. A step leaves no settings behind.
 type Step struct {
 	Version, Name string
 	Up, Down      string
 }
 
-// SQL returns the migrations for a program that applies SQL by itself, oldest first. [Step.Files] formats them for some
-// migrators. The resulting database is like one from [Migrate], which can continue from there. To continue where Migrate
-// stopped, set From to [State.Version].
+// SQL returns the migrations for a program that applies SQL by itself, oldest first. [Step.Files] formats the steps for
+// some migrators. The resulting database is like one from [Migrate], which can continue from there. To continue where
+// Migrate stopped, set From to [State.Version].
 //
 // Unlike Migrate, the steps take no migration lock, set no lock timeout and don't retry; the migrator decides. If a step
-// runs twice, the second run fails on the ledger's key. Don't use them on a database made by FlowFabric that [Adopt] has
-// not converted.
+// runs twice, the second run fails on the ledger's key. Don't use the steps on a database made by FlowFabric before the
+// conversion by [Adopt].
 //
-// Errors: From or To is not a migration, or they are in the wrong order; a schema name with a dot or a dollar sign.
+// Errors: From or To is not a migration, or From is after To; a schema name with a dot or a dollar sign.
 func SQL(opts SQLOptions) ([]Step, error) {
 	to := opts.To
 	if to == "" {
@@ -93,8 +93,8 @@ func newStep(m Migration, first bool, schema string) (Step, error) {
 	}, nil
 }
 
-// enter applies the settings of a migration: unqualified names mean one schema, also later in its functions. leave
-// restores the search_path for the migrator's own statements in the transaction.
+// enter applies the settings of a migration: unqualified names mean one schema, also later in functions. leave restores
+// the search_path for the migrator's own statements in the transaction.
 func enter(schema string) string {
 	path := "quote_ident(current_schema())"
 	if schema != "" {
@@ -115,8 +115,8 @@ BEGIN
 END
 $settings$;`
 
-// Join combines steps into one, named after the newest: up in their order, down in reverse. It is for migrators with
-// consecutive versions, where a file with this library's version might sort before applied ones.
+// Join combines steps into one, named after the newest: up in order, down in reverse. Join is for migrators with
+// consecutive versions, where a file with the library's version might sort before applied ones.
 func Join(steps []Step) Step {
 	var (
 		joined   Step
@@ -141,8 +141,8 @@ const (
 	Plain Format = "plain"
 	// Goose is one file with the annotations of github.com/pressly/goose.
 	Goose Format = "goose"
-	// GolangMigrate is a pair of files for github.com/golang-migrate/migrate. It sends each file at once, so in one
-	// transaction. Its x-multi-statement must be off.
+	// GolangMigrate is a pair of files for github.com/golang-migrate/migrate. The tool sends each file at once, so in one
+	// transaction. The option x-multi-statement must be off.
 	GolangMigrate Format = "golang-migrate"
 	// Atlas is a file with the up direction for ariga.io/atlas. Run `atlas migrate hash` afterwards.
 	Atlas Format = "atlas"
@@ -155,7 +155,7 @@ func Formats() []Format { return []Format{Plain, Goose, GolangMigrate, Atlas} }
 type File struct{ Name, Text string }
 
 // Files returns the step in the given format: one file with the up direction or both, and a second one if the down
-// direction has its own file.
+// direction has a file of its own.
 //
 // Errors: an unknown format.
 func (s Step) Files(format Format) ([]File, error) {
@@ -175,7 +175,7 @@ func (s Step) Files(format Format) ([]File, error) {
 	return nil, fmt.Errorf("schema: unknown format %q: use one of %v", format, Formats())
 }
 
-// gooseStatement marks sql as one statement, so goose does not split it.
+// gooseStatement marks sql as one statement, so goose does not split sql.
 func gooseStatement(sql string) string {
 	return "-- +goose StatementBegin\n" + sql + "-- +goose StatementEnd\n"
 }

@@ -18,19 +18,19 @@ type Origin string
 
 // Origins of a schema's tables.
 const (
-	// OriginNone: the schema has no tables of this library or of FlowFabric.
+	// OriginNone: the schema has no tables of the library or of FlowFabric.
 	OriginNone Origin = "none"
-	// OriginOwn: this library made the tables.
+	// OriginOwn: the library made the tables.
 	OriginOwn Origin = "own"
 	// OriginReference: FlowFabric made the tables.
 	OriginReference Origin = "reference"
-	// OriginConverting: FlowFabric made the tables and [Adopt] has begun to convert them.
+	// OriginConverting: FlowFabric made the tables and [Adopt] has begun the conversion.
 	OriginConverting Origin = "converting"
-	// OriginAdopted: FlowFabric made the tables and [Adopt] has converted them.
+	// OriginAdopted: FlowFabric made the tables and [Adopt] has completed the conversion.
 	OriginAdopted Origin = "adopted"
 )
 
-// Migration is a migration of this library. Name is its file's name without extension.
+// Migration is a migration of the library. Name is the file's name without extension.
 type Migration struct {
 	Version, Name string
 	Applied       bool
@@ -42,17 +42,17 @@ type State struct {
 	// Schema is empty if the schema in [Options] does not exist, or no schema of the search_path does.
 	Schema string
 	Origin Origin
-	// Version is the newest applied migration of this library, even if unknown to this build. Empty: none.
+	// Version is the newest applied migration of the library, even if unknown to this build. Empty: none.
 	Version string
-	// UsableFrom is the oldest version of this library allowed to use the database, as its migrations declare. Empty:
-	// they declare none. If Version is newer than this build's, the build may use the database unless UsableFrom is
+	// UsableFrom is the oldest version of the library allowed to use the database, as declared by the migrations. Empty:
+	// there is no declaration. If Version is newer than this build's, the build may use the database unless UsableFrom is
 	// newer too.
 	UsableFrom string
 	// Migrations lists the migrations known to this build, oldest first.
 	Migrations []Migration
 	// Warnings lists remarks without an effect on the use of the database.
 	Warnings []string
-	// Err is the error from [Check]. Only [Status] sets it.
+	// Err is the error from [Check]. Only [Status] sets Err.
 	Err error
 
 	readOnly bool
@@ -65,7 +65,7 @@ type State struct {
 	adopted bool
 	// moved lists the functions with another schema, with their arguments.
 	moved []string
-	// citus is a table of this library managed by Citus, if any.
+	// citus is a table of the library managed by Citus, if any.
 	citus string
 	// unreleased is the newest migration in the ledger without a released version, or empty.
 	unreleased string
@@ -80,8 +80,8 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// inspect reads the state of the named schema or, without a name, of the first one of the search_path. It follows the
-// recognition procedure of the specification (data model, section 9.3).
+// inspect reads the state of the named schema or, without a name, of the first one of the search_path. inspect follows
+// the recognition procedure of the specification (data model, section 9.3).
 func inspect(ctx context.Context, db Querier, schema string) (State, error) {
 	var (
 		state                         State
@@ -238,9 +238,9 @@ func (s *State) readLedger(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// citusTable returns a table of this library in the schema managed by Citus, or "". For Citus a table may be
+// citusTable returns a table of the library in the schema managed by Citus, or "". For Citus a table may be
 // distributed, a reference table, the only shard of a distributed schema, or local but planned by Citus. The last kind
-// is refused like the others, since it is untested.
+// is refused like the others, since untested.
 func citusTable(ctx context.Context, db Querier, schema string) (string, error) {
 	var name string
 	err := db.QueryRow(ctx, `
@@ -333,7 +333,7 @@ func (s *State) unfit(opts Options) error {
 	case s.newerRefusal() != nil:
 		return s.newerRefusal()
 	case len(s.reference) > 0:
-		// Check databases of this library too: a FlowFabric server may have migrated them since.
+		// Check databases of the library too: a FlowFabric server may have migrated the database since.
 		if detail, sentinel := s.reference.refusal(opts.AllowNewerReference); sentinel != nil {
 			return s.refuse(sentinel, detail)
 		}

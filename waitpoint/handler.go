@@ -59,7 +59,7 @@ type Config struct {
 // Action is a decision.
 type Action struct {
 	Signal string // name of the signal
-	Label  string // text of its button. Default: the name
+	Label  string // text of the button. Default: the name
 }
 
 // Page is the content of a page.
@@ -82,7 +82,7 @@ func Link(base string, w engine.Waitpoint) string {
 // decision posted again gets the same answer. JSON is answered in JSON.
 //
 // The handler expects a path of the execution's id and the waitpoint's: use [http.StripPrefix]. Every invalid link is
-// answered by the same 404, whether its execution exists or not, and before reading its body. 409: another decision was
+// answered by the same 404, whether the execution exists or not, and before reading the body. 409: another decision was
 // made, or the wait has ended.
 //
 // Answers are not cached, not framed by other pages, and send no Referer. A forged request from another site can do
@@ -135,7 +135,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.decide(w, r, link)
 }
 
-// verify reads the link, and checks its token without looking at its execution.
+// verify reads the link, and checks the token without looking at the execution.
 func (h *handler) verify(r *http.Request) (link engine.WaitpointSignal, err error) {
 	execution, waitpoint, ok := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	if !ok {
@@ -207,7 +207,7 @@ const longest = 100 * 365 * 24 * time.Hour
 
 var errBody = errors.New("malformed body")
 
-// read reads the name and the payload of a decision. It reports whether the body was JSON.
+// read reads the name and the payload of a decision, and reports whether the body was JSON.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, link *engine.WaitpointSignal) (asJSON bool, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, h.cfg.MaxBody)
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

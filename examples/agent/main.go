@@ -126,7 +126,7 @@ func ask(ctx context.Context, history []string) (string, error) {
 	return string(answer), err
 }
 
-// model stands for a language model, which costs money, except for a repeated question.
+// model takes the place of a language model, which costs money, except for a repeated question.
 type model struct {
 	mu      sync.Mutex
 	answers map[string]string // by key

@@ -71,7 +71,7 @@ func run(ctx context.Context, eng *engine.Engine, store *store) {
 	must(0, w.Run(ctx))
 }
 
-// store stands for another system that takes an item twice without harm.
+// store takes the place of another system that takes an item twice without harm.
 type store struct {
 	mu        sync.Mutex
 	times     map[int]int // by item

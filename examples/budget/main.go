@@ -71,7 +71,7 @@ func research(ctx context.Context, job worker.Job[Run]) (int, error) {
 	}
 }
 
-// pay returns an answer, with the tokens for it taken from the budgets, or "" if they have no room for one.
+// pay returns an answer, with the tokens for it taken from the budgets, or "" if too little is left.
 func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
 	held, err := job.Reserve(ctx, job.Args.Run, map[string]int64{engine.OutputTokens: mostTokens}, job.Args.User)
 	if err != nil {
@@ -90,7 +90,7 @@ func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
 	return answer, err
 }
 
-// ask stands for a language model. It has used a token for each word.
+// ask takes the place of a language model. It has used a token for each word.
 func ask(topic string, n int) string { return strings.Repeat(topic+" ", 20+10*(n%2)) }
 
 func must[T any](value T, err error) T {

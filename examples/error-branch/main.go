@@ -1,4 +1,4 @@
-// Command error-branch books a journey in steps. If one of them fails, the earlier bookings are returned. Either way the
+// Command error-branch books a journey in steps. If a step fails, the earlier bookings are returned. Either way the
 // customer gets a letter.
 package main
 

@@ -78,7 +78,7 @@ func main() {
 	}
 }
 
-// bank stands for a payment service, which recognises repeated keys.
+// bank takes the place of a payment service, which recognises repeated keys.
 type bank struct {
 	mu      sync.Mutex
 	charged map[string]bool

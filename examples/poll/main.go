@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// farm stands for a service that renders films. It is done at the third question, and recognises repeated keys.
+// farm takes the place of a service that renders films. It is done at the third question, and recognises repeated keys.
 type farm struct {
 	mu        sync.Mutex
 	films     map[string]string // by key

@@ -1,4 +1,4 @@
-// Command saga books a journey in four steps. If one of them fails, the completed steps are undone, the last one first.
+// Command saga books a journey in four steps. If a step fails, the completed steps are undone, the last one first.
 package main
 
 import (

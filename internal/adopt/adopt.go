@@ -1,5 +1,5 @@
-// Package adopt decides which state of this library an execution of another program gets. The background work of package
-// engine uses it beside a running FlowFabric, and package schema when it converts a database.
+// Package adopt decides which state of the library an execution of another program gets. The background work of package
+// engine uses adopt beside a running FlowFabric, and package schema for the conversion of a database.
 package adopt
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// none stands for a time that there is none of, in the statements too.
+// none is a missing time, in the statements too.
 const none = math.MinInt64
 
 // Changes are the new columns of executions, in their order, decided at nowMs.
@@ -41,26 +41,26 @@ func Changes(rows []db.TakeForeignRow, nowMs int64) db.AdoptExecutionsParams {
 	return p
 }
 
-// change is the decision about an execution. The states and the reason count only if it moves.
+// change is the decision about an execution. The states and the reason count only for a moved execution.
 type change struct {
 	moves bool // its state changes
 	gated bool // it waits for its budgets or quota
 
 	eligibility, publicState, attemptState, reason string
 
-	deadline   int64 // of the execution; 0 or less if it has none, or has ended
-	delayUntil int64 // none unless it is delayed
-	deadlineAt int64 // the earlier of the two, as FlowFabric reads it; or none
+	deadline   int64 // of the execution; 0 or less if none, or ended
+	delayUntil int64 // none unless delayed
+	deadlineAt int64 // the earlier of the two, as read by FlowFabric; or none
 }
 
-// facts are an execution with the conclusions from its states.
+// facts are an execution with conclusions from the states.
 type facts struct {
 	*db.TakeForeignRow
 
 	nowMs   int64
 	ended   bool
 	waits   bool // without a lease or a grant
-	created bool // and in the form in which FlowFabric creates it
+	created bool // and in the form of a creation by FlowFabric
 	delayed bool
 }
 
@@ -119,7 +119,8 @@ func (f *facts) newEligibility() string {
 
 // newDelay returns until when the execution is delayed.
 func (f *facts) newDelay() int64 {
-	// The delay is this library's if deadline_at_ms still follows from it. Otherwise FlowFabric has delayed it since.
+	// The delay is the library's if deadline_at_ms still follows from the delay. Otherwise FlowFabric has delayed the
+	// execution since.
 	deadline := int64(none)
 	if f.ExecutionDeadlineMs > 0 {
 		deadline = f.ExecutionDeadlineMs
@@ -150,7 +151,7 @@ func (f *facts) newDeadline() int64 {
 	return first(noneIfZero(f.DeadlineAtMs), f.PolicyDeadlineMs, 0)
 }
 
-// newReason keeps the reason of a condition that stays, if it has one.
+// newReason keeps the reason, if any, of a remaining condition.
 func (f *facts) newReason(eligibility string) string {
 	kept := eligibility == f.EligibilityState && eligibility != "eligible_now"
 	if kept && f.BlockingReason != "" && f.BlockingReason != "none" {
@@ -186,7 +187,7 @@ func publicStateOf(eligibility, current string) string {
 	return "waiting"
 }
 
-// first returns the first of the times that there is.
+// first returns the first existing time.
 func first(times ...int64) int64 {
 	for _, t := range times {
 		if t != none {
@@ -196,7 +197,7 @@ func first(times ...int64) int64 {
 	return none
 }
 
-// earliest returns the earlier of two times; if there is only one, that.
+// earliest returns the earlier of two times, or the only one.
 func earliest(a, b int64) int64 {
 	if a == none || b == none {
 		return first(a, b)

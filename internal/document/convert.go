@@ -60,7 +60,7 @@ func RetryOf(p policy.Retry) Retry {
 	return r
 }
 
-// count returns the stored form of a number: 0 stands for the default, a negative one for none.
+// count returns the stored form of a number: 0 is the default, a negative one none.
 func count(n, byDefault int) uint32 {
 	if n == 0 {
 		n = byDefault

@@ -1,8 +1,9 @@
-// Package fair places the work of tenants in a lane so they take turns: start-time fair queueing. It knows no database.
+// Package fair places the work of tenants in a lane so they take turns: start-time fair queueing. The package knows no
+// database.
 //
 // A place stands where the age of other work does: in nanoseconds since the Unix epoch. Executions of one tenant follow
-// each other at a distance of [Unit] over its weight, however fast they were created. A tenant that has nothing waiting
-// begins at the place the lane serves now, so it goes next. Unused turns are lost.
+// each other at a distance of [Unit] over the weight, however fast they were created. A tenant without waiting work
+// begins at the place the lane serves now, and so goes next. Unused turns are lost.
 package fair
 
 import (
@@ -13,7 +14,7 @@ import (
 // Unit is the distance between two executions of a tenant with weight 1.
 const Unit = int64(time.Millisecond)
 
-// MaxWeight is the greatest weight. Distances are exact to a thousandth up to it.
+// MaxWeight is the greatest weight. Up to MaxWeight, distances are exact to a thousandth.
 const MaxWeight = 1000
 
 // Step returns the distance between two executions of a tenant.
@@ -25,8 +26,8 @@ type Last struct {
 	Started bool
 }
 
-// IsLeft reports whether an execution started before its place was served, so it says nothing about the present: the
-// lane was empty since, or it was claimed out of order.
+// IsLeft reports whether an execution started before its place was served, which says nothing about the present: the
+// lane was empty since, or the execution was claimed out of order.
 func (l *Last) IsLeft(head int64) bool { return l != nil && l.Started && l.Place/Unit > head/Unit }
 
 // Next returns the place of a tenant's next execution. Head is the place the lane serves now, in whole milliseconds, as
@@ -38,18 +39,18 @@ func Next(head int64, last *Last, weight int) int64 {
 	return max(head, last.Place+Step(weight))
 }
 
-// stuck is how long the head of a lane counts as being served. No worker may claim it for longer, for lack of a handler
-// or a capability, and the work behind it must not wait for that.
+// stuck is how long the head of a lane counts as being served. For lack of a handler or a capability, there may be no
+// worker for the head for longer, and later work must not wait.
 const stuck = time.Second
 
 // missPace is the pause until the next look from the front of the queue, in times of the last one's duration.
 const missPace = 50
 
-// lateMs is how far before the present a look begins that may not begin at the front.
+// lateMs is how far before the present a look begins, unless at the front.
 const lateMs = 1000
 
-// A Head remembers which place a lane served when its process looked last. A look begins there, so it does not read the
-// entries of claimed work again. The zero value is usable. It is safe for concurrent use.
+// A Head remembers which place a lane served when its process looked last. A look begins there, and does not read the
+// entries of claimed work again. The zero value is usable. A Head is safe for concurrent use.
 type Head struct {
 	mu     sync.Mutex
 	known  bool

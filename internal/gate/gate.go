@@ -1,33 +1,33 @@
-// Package gate decides which waiting executions budgets and limits admit. It has no database: the caller reads the limits
-// and the waiting executions under locks, and writes the decisions.
+// Package gate decides which waiting executions budgets and limits admit. The package has no database: the caller reads
+// the limits and the waiting executions under locks, and writes the decisions.
 package gate
 
-// None is a limit that does not exist.
+// None is a missing limit.
 const None int64 = -1
 
 // ID identifies a limit's key, a quota policy, or a budget.
 type ID = [16]byte
 
-// Limit is a key of a limit, or a quota policy, with its use. Held and Started are bounds: at least the use, and exactly that
-// if Counted.
+// Limit is a key of a limit, or a quota policy, with the use. Held and Started are bounds: at least the use, and
+// exactly the use if Counted.
 type Limit struct {
 	Concurrent int64 // units in use at once; None: no limit
-	Starts     int64 // units that start within the window; None: no limit
+	Starts     int64 // units started within the window; None: no limit
 
 	Held    int64 // units in use
 	Started int64 // units started within the window, or admitted and not started
 	Counted bool
 
-	Replaces bool  // executions in use go for a newcomer that could start otherwise
-	Wanted   int64 // units that such newcomers need, besides those in use
+	Replaces bool  // executions in use go for a newcomer without another obstacle
+	Wanted   int64 // units for such newcomers, besides the ones in use
 
-	closed bool // a waiting execution did not fit, so those behind it wait too
+	closed bool // a waiting execution did not fit, so later ones wait too
 }
 
 // ByReplacing reports whether a newcomer can have the units of executions in use.
 func (l *Limit) ByReplacing() bool { return l.Replaces && l.Concurrent > 0 }
 
-// Surplus returns the units in use that have to go for newcomers.
+// Surplus returns the units in use to release for newcomers.
 func (l *Limit) Surplus() int64 {
 	if l.Wanted == 0 || !l.Counted {
 		return 0
@@ -35,7 +35,7 @@ func (l *Limit) Surplus() int64 {
 	return l.Held + l.Wanted - l.Concurrent
 }
 
-// Room returns the units that can be admitted, at least 0. unlimited: any number.
+// Room returns the number of units to admit at most, at least 0. unlimited: any number.
 func (l *Limit) Room() (units int64, unlimited bool) {
 	units, unlimited = 0, true
 	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
@@ -53,7 +53,7 @@ func (l *Limit) Room() (units int64, unlimited bool) {
 // NeedsCount reports whether units don't fit the bounds, which may be too high. After a count it returns false.
 func (l *Limit) NeedsCount(units int64) bool { return !l.Counted && !l.fits(units) }
 
-// fits reports whether units can be admitted. An execution that takes more than the whole limit needs all of it.
+// fits reports whether units can be admitted. An execution larger than the whole limit needs the whole limit.
 func (l *Limit) fits(units int64) bool {
 	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
 		if of.limit != None && (of.limit == 0 || of.limit-of.used < min(units, of.limit)) {
@@ -63,7 +63,7 @@ func (l *Limit) fits(units int64) bool {
 	return true
 }
 
-// Full reports whether an execution that waits behind those admitted has to go on waiting.
+// Full reports whether an execution behind the admitted ones has to continue waiting.
 func (l *Limit) Full() bool { return l.closed || l.Counted && !l.fits(1) }
 
 // take admits units.
@@ -75,7 +75,7 @@ type Use struct {
 	Units int64
 }
 
-// Waiting is an execution that waits at a limit or a budget.
+// Waiting is an execution waiting at a limit or a budget.
 type Waiting struct {
 	At      ID
 	Budgets []ID
@@ -89,8 +89,8 @@ type Verb int8
 const (
 	Leave Verb = iota // it stays where it is
 	Admit
-	Move    // it waits at another limit or budget
-	Replace // it stays where it is until executions have gone that are in use: see Limit.Wanted
+	Move    // wait at another limit or budget
+	Replace // stay until executions in use have gone: see Limit.Wanted
 )
 
 // Decision is the decision on a waiting execution.
@@ -101,14 +101,14 @@ type Decision struct {
 	Busy   bool // for Leave: a limit could not be locked, so try again soon
 }
 
-// State has the limits the caller has locked and the budgets it has read.
+// State has the limits the caller has locked and the budgets the caller has read.
 type State struct {
-	Limits    map[ID]*Limit // one that is missing is locked by another transaction
+	Limits    map[ID]*Limit // a missing one is locked by another transaction
 	Exhausted map[ID]bool   // budgets
 }
 
-// Decide decides on an execution, and takes its units if it is admitted. Call it in the order in which executions wait. An
-// execution is admitted if all of its budgets and limits admit it, and otherwise takes nothing.
+// Decide decides on an execution, and takes the units of an admitted one. Call Decide in the order of the waiting
+// executions. All budgets and limits must admit an execution; otherwise it takes nothing.
 func (s *State) Decide(w Waiting) Decision {
 	for _, b := range w.Budgets {
 		switch {
@@ -148,10 +148,10 @@ func (s *State) Decide(w Waiting) Decision {
 	return Decision{Verb: Admit}
 }
 
-// has reports whether units can be admitted of an execution that waits at this limit or another one.
+// has reports whether the limit can admit units of an execution that waits here or at another limit.
 func (l *Limit) has(units int64, at bool) bool { return l.fits(units) && !(at && l.closed) }
 
-// replace notes the units an execution wants, and keeps for it the room its other limits have.
+// replace notes the units an execution wants, and reserves free units of the execution's other limits.
 func (s *State) replace(w Waiting) {
 	for _, u := range w.Uses {
 		switch limit, at := s.Limits[u.Limit], u.Limit == w.At; {
@@ -164,8 +164,8 @@ func (s *State) replace(w Waiting) {
 	}
 }
 
-// Shares divides at most total executions among limits with room for so many units each. None gets more than its room;
-// those with little room get all of it before others get more than an equal share.
+// Shares divides at most total executions among limits with so many free units each. No limit gets more than is free;
+// limits with few free units get all before others get more than an equal share.
 func Shares(rooms []int64, total int) []int32 {
 	shares := make([]int32, len(rooms))
 	left := int64(total)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A full scan is due after fullInterval, when a scan came back short, or when the claimer is woken: then at once, or
+// A full scan is due after fullInterval, when a scan came back short, or when the claimer is notified: then at once, or
 // after wokenInterval while each scan gets everything anyway, or hiddenInterval if hidden work was announced. A full
 // scan waits until full scans take no more than their share of the time, however many dead entries are at the head. The
 // exceptions: there is nothing else to do, and the last full scan found work the positions hide; or hidden work was

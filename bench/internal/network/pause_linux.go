@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// startup is roughly the time the kernel takes to wake a sleeping thread.
+// startup is roughly the time the kernel takes to start a sleeping thread.
 const startup = 60 * time.Microsecond
 
 // pauseUntil returns at the given time. Go's timers are too coarse below a millisecond, since an idle process sleeps for

@@ -106,7 +106,7 @@ func lines(c chart) ([]byte, error) {
 		p.Legend.Add(contender.name, line)
 	}
 	p.Y.Min = 0
-	p.Y.Max *= 1.25 // room for the legend
+	p.Y.Max *= 1.25 // space for the legend
 	return render(p)
 }
 
@@ -121,7 +121,7 @@ func bars(c chart, groups []group) ([]byte, error) {
 			}
 		}
 	}
-	top *= 1.35 // room for the legend
+	top *= 1.35 // space for the legend
 	p := newPlot(c)
 	var dots plotter.XYs
 	var labels plotter.XYLabels

@@ -46,8 +46,7 @@ func Run(args []string, out io.Writer) error {
 	return nil
 }
 
-// File draws the results in a file; if they are from several servers, those of the first. The same results give the same
-// bytes.
+// File draws the results in a file; if from several servers, the first server's. The same results give the same bytes.
 func File(path string) ([]Picture, error) {
 	results, err := report.ReadFile(path)
 	if err != nil {
@@ -80,7 +79,7 @@ func File(path string) ([]Picture, error) {
 // figures are results by name.
 type figures map[string]report.Result
 
-// of returns the results with the given names. All of them must exist.
+// of returns the results with the given names. All must exist.
 func (f figures) of(names ...string) ([]report.Result, error) {
 	var found []report.Result
 	for _, name := range names {

@@ -243,7 +243,7 @@ var seeding = []string{
 	order by execution_id`,
 }
 
-// burndown processes executions as fast as it can, with a retention of one minute, until all of them are deleted.
+// burndown processes executions as fast as it can, with a retention of one minute, until all are deleted.
 func (b *bench) burndown(ctx context.Context) error {
 	b.printf("burndown: %d executions, inserted as they are worked off, retention one minute", b.n)
 	working, stop := context.WithCancel(ctx)

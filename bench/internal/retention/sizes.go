@@ -18,7 +18,7 @@ type size struct {
 
 const mib = 1 << 20
 
-// sizes prints the database's size, and that of each table of at least a MiB.
+// sizes prints the size of the database, and of each table of at least a MiB.
 func (b *bench) sizes(ctx context.Context, p *probe, elapsed string) error {
 	var database int64
 	if err := b.pool.QueryRow(ctx, "select pg_database_size(current_database())").Scan(&database); err != nil {

@@ -84,7 +84,7 @@ func reportAll(
 }
 
 // reserveAll makes and settles n reservations on a new budget, by callers with a lease each, and returns how many it made in a
-// second. The budget has room for all of them, if each is used, so none is refused.
+// second. The budget suffices for all, if each is used, so none is refused.
 func reserveAll(ctx context.Context, eng *engine.Engine, n int) (float64, error) {
 	budget, err := eng.CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"calls": {Hard: int64(n)}}})
 	if err != nil {

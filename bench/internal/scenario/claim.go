@@ -11,7 +11,7 @@ import (
 
 func claim(ctx context.Context, b *Bench) error {
 	rows := 10 * b.N
-	passes := 3 // over the sizes, each of which takes rows
+	passes := 3 // over the sizes; each takes rows
 	if b.Quick {
 		rows, passes = 3*b.N, 2
 	}

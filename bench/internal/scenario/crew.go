@@ -29,7 +29,7 @@ type crew struct {
 	lastAt  time.Duration
 }
 
-// hire starts a contender until goal jobs are done. It does not pass on w.Begun.
+// hire starts a contender until goal jobs are done. It does not forward w.Begun.
 func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int) *crew {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &crew{

@@ -148,7 +148,7 @@ func replay(ctx context.Context, b *Bench) error {
 	})
 }
 
-// notifications measures the cost of waking readers: deferred as in the library, in the transactions that write the
+// notifications measures the cost of notifying readers: deferred as in the library, in the transactions that write the
 // events, and not at all.
 func notifications(ctx context.Context, b *Bench) error {
 	f := b.Field

@@ -72,7 +72,7 @@ func (b *Bench) besideLargeTenant(ctx context.Context) error {
 	})
 }
 
-// fairFeed creates executions of small tenants. Their numbers follow those of the backlog.
+// fairFeed creates executions of small tenants. Their numbers follow the backlog's.
 type fairFeed struct{ backlog, n int }
 
 // run returns how long each execution of a small tenant waited, how many of the large one started from before its creation
@@ -123,7 +123,7 @@ func (f fairFeed) run(ctx context.Context, c contender.Contender) (waits []time.
 	return waits, before, f.backlog - int(large.Load()), nil
 }
 
-// weightedTenants measures the shares of three tenants with different weights while all of them have work waiting.
+// weightedTenants measures the shares of three tenants with different weights while all have waiting work.
 func (b *Bench) weightedTenants(ctx context.Context) error {
 	span := b.Span / 2
 	kind := contender.Kind{Name: "weighted", Fair: engine.RoundRobin(func(a contender.Args) string {
@@ -145,7 +145,7 @@ func (b *Bench) weightedTenants(ctx context.Context) error {
 	})
 }
 
-// deviation returns by how many percent a share deviates at most from that of its weight.
+// deviation returns by how many percent a share deviates at most from the weight's share.
 func deviation(starts [fairWeights]int64) float64 {
 	var all, most float64
 	for _, n := range starts {

@@ -20,7 +20,7 @@ const (
 
 	activeKeys  = 1000 // keys with work, beside others
 	inActive    = 10   // executions of each of these
-	gatePasses  = 20   // that find no room
+	gatePasses  = 20   // that find no free place
 	gateBatch   = 500
 	waitMost    = 100 * inActive // passes until no more is let in, at most
 	createBatch = 1000
@@ -36,7 +36,7 @@ func limits(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// looseLimits measures the cost of a limit that always has room.
+// looseLimits measures the cost of a limit that never binds.
 func (b *Bench) looseLimits(ctx context.Context) error {
 	l := lineup{
 		ours: b.Field.Worker.As("a limit that does not bind", contender.Kind{
@@ -157,7 +157,7 @@ func attemptsAtOnce(ctx context.Context, c contender.Contender) (mean float64, m
 	return mean, most, err
 }
 
-// manyKeys measures limits with many keys, few of them with work.
+// manyKeys measures limits with many keys, few with work.
 func (b *Bench) manyKeys(ctx context.Context) error {
 	active := max(1, min(activeKeys, b.N/100))
 	idle := b.N - active
@@ -209,7 +209,8 @@ func (b *Bench) manyKeys(ctx context.Context) error {
 	})
 }
 
-// passes returns the milliseconds the gate takes to let in all that has room, and the median of a pass that finds none.
+// passes returns the milliseconds the gate takes to admit everything that fits, and the median of a pass that admits
+// nothing.
 func passes(ctx context.Context, eng *engine.Engine) (letIn, full float64, err error) {
 	began := time.Now()
 	for range waitMost {

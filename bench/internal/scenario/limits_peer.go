@@ -43,7 +43,7 @@ func limitPairs() (pairs []limitPair) {
 			options: []dbos.QueueOption{dbos.WithGlobalConcurrency(n)},
 		})
 		pair(limitPair{
-			// Ours limits a worker's handlers; the largest number of them never binds with no-op work.
+			// Ours limits a worker's handlers; the largest number of handlers never binds with no-op work.
 			name: "worker concurrency", work: contender.Work{Concurrency: min(n, 10_000)},
 			options: []dbos.QueueOption{dbos.WithWorkerConcurrency(n)},
 		})

@@ -144,8 +144,8 @@ func (b *Bench) fanIn(ctx context.Context) error {
 	return nil
 }
 
-// mesh returns nodes in layers. Each node except those of the first layer waits for neighbours in earlier layers: first in
-// the next one, then further away until there are enough edges.
+// mesh returns nodes in layers. Each node after the first layer waits for neighbours in earlier layers: first in the
+// next one, then further away until there are enough edges.
 func mesh(nodes, width, edges int) contender.Graph {
 	g := contender.Graph{Nodes: nodes}
 	for n := 0; len(g.Edges) < edges; n++ {

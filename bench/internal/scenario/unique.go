@@ -15,7 +15,7 @@ const (
 
 var errNoUnique = errors.New("creates no unique work")
 
-// uniqueWork compares the creation of unique executions with that of plain ones, in pairs.
+// uniqueWork compares the creation of unique and of plain executions, in pairs.
 func uniqueWork(ctx context.Context, b *Bench) error {
 	measured := fmt.Sprintf("%d pairs of a batch of unique executions, each with a key of its own, and one of plain ones, in turns, beside %d keys; then the same one by one", uniquePairs, uniqueKeys)
 	return b.compare(ctx, measured, b.Rounds, lineup{ours: b.Field.Engine}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
@@ -38,7 +38,7 @@ func uniqueWork(ctx context.Context, b *Bench) error {
 	})
 }
 
-// pairs returns the median of the time of n unique creations to that of as many plain ones.
+// pairs returns the median ratio of the times of n unique creations and of as many plain ones.
 func pairs(ctx context.Context, c contender.UniqueCreator, n int, oneByOne bool) (float64, error) {
 	ratios := make([]float64, 0, uniquePairs)
 	for round := range uniquePairs + 1 {

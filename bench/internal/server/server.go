@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgserver"
 )
 
-// prefix begins the names of a benchmark's databases. The next benchmark drops those of an interrupted one.
+// prefix begins the names of a benchmark's databases. The next benchmark drops the databases of an interrupted one.
 const prefix = "ffbench_"
 
 // benchLock is an advisory lock the only benchmark on a server holds in its session.

@@ -22,18 +22,19 @@ import (
 	"github.com/testcontainers/testcontainers-go/modules/postgres"
 )
 
-// The container's settings. A new text makes a new container: its name depends on them.
+// The container's settings. A new text makes a new container, with another name.
 var (
 	command = []string{
 		"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300",
 		"-c", "max_wal_size=128MB", "-c", "hba_file=" + accessFile,
-		// Compiling the catalogue queries of tests and reviews took longer than running them. The engine turns it off for its own.
+		// Compiling the catalogue queries of tests and reviews took longer than running the queries. The engine turns
+		// compilation off for its own.
 		"-c", "jit=off",
-		// Tests make thousands of errors. Nothing reads them in the log, where each takes a page with its statement.
+		// Tests make thousands of errors. Nothing reads the errors in the log, where each takes a page with the statement.
 		"-c", "log_min_messages=fatal",
 	}
-	// SCRAM is slow on purpose: it costs a client with the race detector 6 ms a login, and tests log in thousands of times.
-	// MD5 is cheap, still refuses a wrong password, and is in all versions from 14 to 18. See also [storeCheaply].
+	// SCRAM is slow on purpose: a client with the race detector needs 6 ms for a login, and tests log in thousands of
+	// times. MD5 is cheap, still refuses a wrong password, and is in all versions from 14 to 18. See also [storeCheaply].
 	access = "local all all trust\nhost all all all md5\n"
 )
 
@@ -45,13 +46,13 @@ const (
 	password = "postgres"
 )
 
-// memory is where the container has a file system in memory, for the server's files: many are made and removed
-// (internal/pgserver/memory.go), and none outlives the container.
+// memory is the container's file system in RAM, for the server's files: many are made and removed (see memoryFolder in
+// internal/pgserver), and none outlives the container.
 const memory = "/memory"
 
-// Run finds or starts the container every test binary on this engine shares, and returns the URL of the server in it.
-// The server ends by itself when it is not used (internal/pgserver), and its container is removed with it; so there is
-// no work for the reaper of testcontainers, which would only be one more image to pull.
+// Run finds or starts the container every test binary on this engine shares, and returns the URL of its server. An
+// unused server ends by itself (internal/pgserver), and the container is removed at the same time; so there is no work
+// for the reaper of testcontainers, which would only be one more image to pull.
 func Run(ctx context.Context, image string) (string, error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return "", err
@@ -63,7 +64,7 @@ func Run(ctx context.Context, image string) (string, error) {
 	}
 	defer provider.Close()
 	engine := provider.Client()
-	// Testcontainers looks for another engine if the one that DOCKER_HOST names does not answer.
+	// Testcontainers looks for another engine if the one in DOCKER_HOST does not answer.
 	if host := os.Getenv("DOCKER_HOST"); host != "" && engine.DaemonHost() != host {
 		return "", fmt.Errorf("no Docker engine answers at %s, which DOCKER_HOST names", host)
 	}
@@ -103,20 +104,19 @@ func Run(ctx context.Context, image string) (string, error) {
 		}
 		select {
 		case <-patience.Done():
-			// A server that cannot be reached does not end by itself.
+			// An unreachable server does not end by itself.
 			_, removeErr := engine.ContainerRemove(context.WithoutCancel(ctx), name,
 				client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 			return "", errors.Join(err, removeErr)
-		// The server may be starting, or the container of this name may be on its way out and have been found before it went.
-		// The module's own wait reads the server's log from its beginning, which takes longer with each test before: in a run of
-		// all tests a fifth of the processor time.
+		// The server may be starting, or the found container may be about to end. The module's own wait reads the server's
+		// log from the beginning, which takes longer after each test: in a run of all tests a fifth of the processor time.
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
 
-// direct returns the URL of the server at the container's own address, if that can be reached from here, or else the given
-// one. The published port leads through a proxy of the engine, which takes processor time from the tests.
+// direct returns the URL of the server at the container's own address, if reachable from here, or else the given one.
+// The published port leads through a proxy of the engine, which takes processor time from the tests.
 func direct(ctx context.Context, engine client.APIClient, ctr *postgres.PostgresContainer, published string) string {
 	if runtime.GOOS != "linux" || !strings.HasPrefix(engine.DaemonHost(), "unix://") {
 		return published
@@ -140,7 +140,7 @@ func direct(ctx context.Context, engine client.APIClient, ctr *postgres.Postgres
 	return reached.String()
 }
 
-// containerName returns the name of the container that has the image and the settings of this version of the package.
+// containerName returns the name of the container with the image and the settings of this version of the package.
 func containerName(image string) string {
 	sum := crc32.NewIEEE()
 	for _, part := range append([]string{image, memory, user, password, access}, command...) {
@@ -149,8 +149,8 @@ func containerName(image string) string {
 	return fmt.Sprintf("flowfabric-go-tests-%08x", sum.Sum32())
 }
 
-// storeCheaply stores the superuser's password as an MD5 hash, unless it is stored so already. The server asks for the
-// method the stored form allows, and images store passwords for SCRAM.
+// storeCheaply stores the superuser's password as an MD5 hash, unless stored so already. The server asks for the method
+// the stored form allows, and images store passwords for SCRAM.
 func storeCheaply(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Exit codes beside those of a report.
+// Exit codes beside a report's.
 const (
 	exitDone        = report.ExitClean
 	exitFailed      = 1

@@ -1,8 +1,8 @@
 // Package catalog reads the objects of a database and compares two databases: schemas, types, tables with their
 // columns, constraints, indexes and storage parameters, views, functions, triggers, policies and comments.
 //
-// It leaves out objects of extensions and of PostgreSQL itself. It also ignores the order of columns in their table,
-// which differs between a database that grew by migrations and one that went down and up.
+// Objects of extensions and of PostgreSQL itself are left out. The order of columns in a table is ignored, which
+// differs between a database grown by migrations and one that went down and up.
 package catalog
 
 import (
@@ -37,14 +37,14 @@ type key struct{ kind, name string }
 // object is an object of the catalog with its properties.
 type object struct {
 	key
-	table string // the table it is part of
+	table string // the table of the object
 	facts []fact // by name
 }
 
 // fact is a property: of a column its "type", "nullability" and "default", of an index its "definition".
 type fact struct{ name, value string }
 
-// Read reads the catalog of the database that conn is connected to, without the named tables: a migration tool's own.
+// Read reads the catalog of conn's database, without the named tables: a migration tool's own.
 func Read(ctx context.Context, conn *pgx.Conn, without ...string) (*Catalog, error) {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
@@ -98,7 +98,7 @@ func (k key) compare(other key) int {
 	return strings.Compare(k.name, other.name)
 }
 
-// HasTable reports whether there is a table of that name, as Diff names it.
+// HasTable reports whether there is a table of the name, as in Diff.
 func (c *Catalog) HasTable(name string) bool { return !c.lacks(name) }
 
 // HasColumn reports whether a table has the column.
@@ -111,7 +111,7 @@ func (c *Catalog) HasColumn(table, column string) bool {
 }
 
 // Diff returns the changes from before to after, each difference one line, in stable order: kinds from schemas to
-// comments, objects by name, their properties by name. A new or removed table stands for all its parts.
+// comments, objects by name, their properties by name. A new or removed table includes all its parts.
 func Diff(before, after *Catalog) []report.Change {
 	names := map[key]bool{}
 	var all []key
@@ -144,7 +144,7 @@ func Diff(before, after *Catalog) []report.Change {
 	return changes
 }
 
-// lacks reports whether c does not have that table.
+// lacks reports whether c does not have the table.
 func (c *Catalog) lacks(table string) bool {
 	if table == "" {
 		return false
@@ -153,7 +153,7 @@ func (c *Catalog) lacks(table string) bool {
 	return !has
 }
 
-// details returns the parts of a table, or the text of an object that has a long one.
+// details returns the parts of a table, or the text of an object with a long one.
 func (c *Catalog) details(o object) string {
 	var text strings.Builder
 	if o.kind != "table" {
@@ -217,7 +217,7 @@ func (o object) fact(name string) string {
 	return ""
 }
 
-// oneLine describes an object that is only on one side.
+// oneLine describes an object only on one side.
 func (o object) oneLine() string {
 	switch o.kind {
 	case "column":

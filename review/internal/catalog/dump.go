@@ -16,14 +16,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// psqlCommand matches the commands that pg_dump writes for psql.
+// psqlCommand matches pg_dump's commands for psql.
 var psqlCommand = regexp.MustCompile(`(?m)^\\(restrict|unrestrict|connect)\b.*$`)
 
 // mostDifferences is how many differences a finding lists.
 const mostDifferences = 12
 
-// CheckDump loads the committed dump of a side into the empty database that conn is connected to. It compares the
-// result with made, the catalog after the side's migrations. Without a dump there are no findings.
+// CheckDump loads the committed dump of a side into conn's empty database. It compares the result with made, the
+// catalog after the side's migrations. Without a dump there are no findings.
 func CheckDump(ctx context.Context, side *project.Side, conn *pgx.Conn, made *Catalog) ([]report.Finding, error) {
 	if side.Dump == "" {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/review/report"
 )
 
-// Judge returns findings about differences no lock and no query shows. concurrently reports whether an index of that
+// Judge returns findings about differences no lock and no query shows. concurrently reports whether an index of the
 // name is built without stopping writers.
 func Judge(changes []report.Change, concurrently func(index string) bool) []report.Finding {
 	var found []report.Finding
@@ -112,8 +112,8 @@ func uniqueOnOld(c report.Change) bool {
 	return false
 }
 
-// fits reports a key that rows of before fit: over a new column, or over one that was unique before. A new column that
-// does not fit is seen when the migration runs on rows.
+// fits reports a key for the rows of before: over a new column, or over one already unique before. A misfit of a new
+// column shows when the migration runs on rows.
 func fits(c report.Change, changes []report.Change) bool {
 	columns, table := columnsOf(c.After), keyTable(c)
 	return slices.ContainsFunc(changes, func(other report.Change) bool {

@@ -7,7 +7,7 @@ import (
 // Kind is the kind of a statement's effect on a relation.
 type Kind int
 
-// The kinds that rules distinguish. Other is any other change of a relation's definition.
+// The kinds distinguished by rules. Other is any other change of a relation's definition.
 const (
 	Other Kind = iota
 	CreateIndex
@@ -15,9 +15,9 @@ const (
 	AddColumn
 	AddForeignKey
 	AddCheck
-	AddUnique    // its index is built
-	AddPrimary   // its index is built unless ByIndex
-	AddExclusion // its index is built
+	AddUnique    // builds the index
+	AddPrimary   // builds the index unless ByIndex
+	AddExclusion // builds the index
 	Validate
 	SetNotNull
 	ChangeType
@@ -28,20 +28,20 @@ const (
 // Action is one effect of a statement on one relation.
 type Action struct {
 	Kind Kind
-	// Table is the relation as the statement names it; for Reindex of an index, the index.
+	// Table is the relation as named in the statement; for Reindex of an index, the index.
 	Table string
 	// Object is the column, constraint, index or trigger.
 	Object string
-	// Concurrently and NotValid are the keywords that keep it from stopping writers.
+	// Concurrently and NotValid are the keywords against stopping writers.
 	Concurrently, NotValid bool
-	// ByIndex: the constraint takes an index that exists.
+	// ByIndex: the constraint takes an existing index.
 	ByIndex bool
 	// Column is the definition of an added one, Check the expression of an added check.
 	Column *parser.ColumnDef
 	Check  *parser.Node
 }
 
-// Creates returns the tables, views and sequences the statement creates, as it names them.
+// Creates returns the tables, views and sequences the statement creates, as named there.
 func (s Statement) Creates() []string {
 	switch n := s.Node.Node.(type) {
 	case *parser.Node_CreateStmt:
@@ -58,8 +58,7 @@ func (s Statement) Creates() []string {
 	return nil
 }
 
-// Ephemeral reports a table that is dropped at the end of its transaction, so later statements belong to that
-// transaction.
+// Ephemeral reports a table dropped at the end of its transaction, so later statements belong to the transaction.
 func (s Statement) Ephemeral() bool {
 	const goes = parser.OnCommitAction_ONCOMMIT_DROP
 	const empties = parser.OnCommitAction_ONCOMMIT_DELETE_ROWS
@@ -149,7 +148,7 @@ func alterAction(table string, c *parser.AlterTableCmd) Action {
 	return a
 }
 
-// NotNullColumn returns the column if the expression says only that it is not null.
+// NotNullColumn returns the column if the expression is only IS NOT NULL.
 func NotNullColumn(expression *parser.Node) (string, bool) {
 	test := expression.GetNullTest()
 	if test.GetNulltesttype() != parser.NullTestType_IS_NOT_NULL {

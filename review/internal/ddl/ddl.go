@@ -1,5 +1,5 @@
-// Package ddl describes a statement of a migration, using the tree of PostgreSQL's own parser. It does not know the
-// statement's effects: internal/observe observes them.
+// Package ddl describes a statement of a migration, using the tree of PostgreSQL's own parser. The package does not
+// know the statement's effects: internal/observe observes the effects.
 package ddl
 
 import (
@@ -16,7 +16,7 @@ type Statement struct {
 	Node *parser.Node
 }
 
-// Parse reads one statement. Of several, it reads the first.
+// Parse reads one statement, the first of several.
 func Parse(sql string) (Statement, error) {
 	tree, err := pgquery.Parse(sql)
 	if err != nil {
@@ -28,7 +28,7 @@ func Parse(sql string) (Statement, error) {
 	return Statement{Node: tree.Stmts[0].Stmt}, nil
 }
 
-// Brief returns the statement on one line, shortened to the part that distinguishes it.
+// Brief returns the statement on one line, shortened to the distinguishing part.
 func Brief(sql string) string {
 	const most = 80
 	line := []rune(strings.Join(strings.Fields(sql), " "))
@@ -79,7 +79,7 @@ func concurrently(r *parser.ReindexStmt) bool {
 	return false
 }
 
-// Control returns the kind of a statement that begins or ends a transaction, or sets a point in it.
+// Control returns the kind of a statement to begin or end a transaction, or to set a savepoint.
 func (s Statement) Control() (kind parser.TransactionStmtKind, is bool) {
 	t := s.Node.GetTransactionStmt()
 	return t.GetKind(), t != nil
@@ -88,8 +88,8 @@ func (s Statement) Control() (kind parser.TransactionStmtKind, is bool) {
 // Truncates reports TRUNCATE, which replaces files without reading or writing rows.
 func (s Statement) Truncates() bool { return s.Node.GetTruncateStmt() != nil }
 
-// Names returns the relations the statement names, as "schema.name" or "name", in order, each once. It includes those a
-// DROP names, which may be of another kind.
+// Names returns the relations the statement names, as "schema.name" or "name", in order, each once. Names includes the
+// objects of a DROP, which may be of another kind.
 func (s Statement) Names() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -167,7 +167,7 @@ func walk(m protoreflect.Message, visit func(protoreflect.Message)) {
 	}
 }
 
-// Calls reports whether the tree below a node calls a function for which is returns true, by its last name.
+// Calls reports whether the tree below a node calls a function for which is returns true, by last name.
 func Calls(n *parser.Node, is func(name string) bool) bool {
 	found := false
 	if n == nil {

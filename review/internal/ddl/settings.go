@@ -17,7 +17,7 @@ type Setting struct {
 	Local bool
 }
 
-// Setting returns the parameter that SET, RESET or SELECT set_config(…) sets.
+// Setting returns the parameter set by SET, RESET or SELECT set_config(…).
 func (s Statement) Setting() (Setting, bool) {
 	if v := s.Node.GetVariableSetStmt(); v != nil {
 		on := v.Kind == parser.VariableSetKind_VAR_SET_VALUE && len(v.Args) > 0
@@ -40,7 +40,7 @@ func (s Statement) Setting() (Setting, bool) {
 	return Setting{}, false
 }
 
-// zero reports a constant that means zero: 0, '0', '0s', ”.
+// zero reports a constant equal to zero: 0, '0', '0s', ”.
 func zero(n *parser.Node) bool {
 	c := n.GetAConst()
 	switch {
@@ -52,7 +52,7 @@ func zero(n *parser.Node) bool {
 	return false
 }
 
-// ForSession returns SET LOCAL as SET, for a session that runs each statement in a transaction of its own.
+// ForSession returns SET LOCAL as SET, for a session with a transaction of its own for each statement.
 func (s Statement) ForSession() (string, error) {
 	v := s.Node.GetVariableSetStmt()
 	session := &parser.VariableSetStmt{Kind: v.Kind, Name: v.Name, Args: v.Args}

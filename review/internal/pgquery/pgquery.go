@@ -55,7 +55,7 @@ var calling sync.Mutex // held while the parser runs
 
 var parsed, documents, scanned memory
 
-// mostRemembered is how many bytes of texts and results a memory has.
+// mostRemembered is how many bytes of texts and results are kept.
 const mostRemembered = 64 << 20
 
 // memory has results by text.

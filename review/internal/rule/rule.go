@@ -16,7 +16,7 @@ type Rule struct {
 	// Advice is the usual way out, in Markdown. A finding may have a better one for its statement. Empty: the advice
 	// depends on the statement.
 	Advice string
-	// Guess marks rules that judge a statement by its text. If the statement was observed, the observation counts.
+	// Guess marks rules about the text of a statement. If the statement was observed, the observation counts.
 	Guess bool
 }
 
@@ -27,7 +27,7 @@ func add(r Rule) Rule {
 	return r
 }
 
-// All returns the rules, those of a kind together.
+// All returns the rules, by kind.
 func All() []Rule { return slices.Clone(all) }
 
 // ByName returns the rule of a name.

@@ -107,7 +107,7 @@ func (c *composing) numberSelf(ctx context.Context, tx pgx.Tx, r reference) erro
 //	FROM (generated columns FROM (columns FROM (references, kind FROM numbers)))
 //	WHERE the checks hold LIMIT n ON CONFLICT DO NOTHING
 //
-// so the server judges a check, over columns of the names it uses.
+// so the server evaluates a check, over columns of the names it uses.
 func (c *composing) insertion(from, n int64) string {
 	made := c.made(from, n)
 	var names []string

@@ -9,7 +9,7 @@
 // example from migrations, stay unchanged.
 //
 // Rows of a partitioned table are made for the partitions: within the bounds, at whatever time. Keys of several tables
-// agree where references share a column. Tables in a ring of references are filled with made up keys first, and
+// agree where references share a column. Tables in a cycle of references are filled with made up keys first, and
 // corrected when all have rows. The project's triggers and rules, and row level security that also applies to the
 // owner, are off meanwhile, without needing a superuser.
 package seed

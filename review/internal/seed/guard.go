@@ -90,7 +90,7 @@ func (f *filling) turn(ctx context.Context, tx pgx.Tx, off, on string) error {
 	return err
 }
 
-// close fills the references of a ring, and removes rows whose references lead nowhere, since the server did not check
+// close fills the references of a cycle, and removes rows whose references lead nowhere, since the server did not check
 // them.
 func (f *filling) close(ctx context.Context, tx pgx.Tx, done map[uint32]*Filled) error {
 	for _, ring := range f.rings {

@@ -18,10 +18,10 @@ const (
 	mostAlone = 10
 )
 
-// failure is a test that failed.
+// failure is a failed test.
 type failure struct{ packagePath, test string }
 
-// alone runs each failed test three times by itself, and reports how often it fails then.
+// alone runs each failed test three times by itself, and reports how often the test fails then.
 func alone(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("alone", flag.ExitOnError)
 	race := flags.Bool("race", false, "build with the race detector")
@@ -58,7 +58,7 @@ func alone(ctx context.Context, args []string) error {
 	return nil
 }
 
-// failuresIn returns the top-level tests that failed, in the order of the events.
+// failuresIn returns the failed top-level tests, in the order of the events.
 func failuresIn(events io.Reader) ([]failure, error) {
 	var failures []failure
 	for decoder := json.NewDecoder(events); ; {

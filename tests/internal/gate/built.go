@@ -58,7 +58,7 @@ func built(ctx context.Context, args []string) error {
 	return errs
 }
 
-// writeEvents runs the package's test binary and passes on its events, each a line of JSON.
+// writeEvents runs the package's test binary and forwards its events, each a line of JSON.
 func (p testPackage) writeEvents(ctx context.Context, folder, run string, write func(event []byte)) error {
 	test := p.command(ctx, folder, "-test.v=test2json", "-test.run="+run)
 	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "test2json", "-t", "-p", p.path}, test.Args...)...)

@@ -22,7 +22,7 @@ type span struct{ first, last int }
 
 func (s span) overlaps(other span) bool { return s.first <= other.last && other.first <= s.last }
 
-// changedTests returns the names of the tests that changed since the working tree left base, by the folder of their package.
+// changedTests returns the names of the tests changed since the working tree left base, by the folder of their package.
 func changedTests(ctx context.Context, base string) (map[string][]string, error) {
 	top, err := git(ctx, "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -76,8 +76,8 @@ func git(ctx context.Context, args ...string) (string, error) {
 
 var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
 
-// changedLines returns the lines of the new files a diff without context changes. Where lines were only removed, those
-// are the two around the gap. Removed files are left out.
+// changedLines returns the lines of the new files a diff without context changes. Where lines were only removed, the
+// result has the two around the gap. Removed files are left out.
 func changedLines(diff string) map[string][]span {
 	changes := make(map[string][]span)
 	file := ""
@@ -106,7 +106,7 @@ func changedLines(diff string) map[string][]span {
 	return changes
 }
 
-// testsAt returns the tests of a file that changed with the lines: those that contain one of them, or all if another
+// testsAt returns the tests of a file changed with the lines: the tests with a changed line, or all if another
 // declaration does. Imports alone change nothing.
 func testsAt(source []byte, lines []span) ([]string, error) {
 	files := token.NewFileSet()

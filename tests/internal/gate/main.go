@@ -1,4 +1,4 @@
-// Command gate runs test binaries in the ways that go test has no flag for. The Makefile calls it.
+// Command gate runs test binaries in ways without a flag of go test. The Makefile calls it.
 //
 //	gate built -dir DIR -run PATTERN PACKAGE...   run tests from binaries that stay in DIR, and write events for gotestsum
 //	gate alone [-race] FILE                       run the tests that failed in FILE, gotestsum's events, three times alone
@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// limit ends a binary that hangs. It is far above the time on a loaded machine: all tests together take 15 minutes.
+// limit ends a hanging binary. The limit is far above the time on a loaded machine: all tests together take 15 minutes.
 const limit = "-test.timeout=1h"
 
 func main() {
@@ -38,7 +38,7 @@ func main() {
 // testPackage is a package with tests.
 type testPackage struct{ path, folder string }
 
-// packages returns the packages that patterns name.
+// packages returns the packages named by patterns.
 func packages(ctx context.Context, patterns ...string) ([]testPackage, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{.ImportPath}} {{.Dir}}"}, patterns...)...)
 	cmd.Stderr = os.Stderr
@@ -59,8 +59,8 @@ func (p testPackage) binary(folder string) string {
 	return filepath.Join(folder, strings.ReplaceAll(p.path, "/", "-")+".test")
 }
 
-// build builds the package's test binary into a folder, unless the one there is up to date. As go test, and unlike go test -c
-// by itself, it leaves out debugging information, which takes half of the linker's time.
+// build builds the package's test binary into a folder, unless the one there is up to date. As with go test, and unlike
+// go test -c by itself, there is no debugging information, which takes half of the linker's time.
 func (p testPackage) build(ctx context.Context, folder string, flags ...string) error {
 	args := slices.Concat([]string{"test", "-vet=off", "-ldflags=-w", "-c", "-o", p.binary(folder)}, flags, []string{p.path})
 	cmd := exec.CommandContext(ctx, "go", args...)
@@ -71,7 +71,7 @@ func (p testPackage) build(ctx context.Context, folder string, flags ...string) 
 	return nil
 }
 
-// command returns a run of the package's test binary where go test runs it. It is interrupted with ctx.
+// command returns a run of the package's test binary in go test's folder. The end of ctx interrupts the run.
 func (p testPackage) command(ctx context.Context, folder string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary(folder), append([]string{limit}, args...)...)
 	cmd.Dir = p.folder

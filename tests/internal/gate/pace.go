@@ -65,7 +65,7 @@ func pace(ctx context.Context, args []string) error {
 	return errs
 }
 
-// paceTests returns the pattern of the tests to run for each package that has some.
+// paceTests returns the pattern of the tests to run for each package with some.
 func paceTests(ctx context.Context, base, run string, patterns []string) (map[testPackage]string, error) {
 	listed, err := packages(ctx, patterns...)
 	if err != nil {
@@ -99,8 +99,8 @@ func paceTests(ctx context.Context, base, run string, patterns []string) (map[te
 	return tests, nil
 }
 
-// startBurners starts the programs that use all processors. They end when the returned function is called, or with this
-// process, whose end closes their input.
+// startBurners starts the programs to use all processors. The programs end when the returned function is called, or
+// with the present process, whose end closes their input.
 func startBurners() (extinguish func(), err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -111,7 +111,7 @@ func startBurners() (extinguish func(), err error) {
 	extinguish = func() {
 		for i, cmd := range started {
 			inputs[i].Close()
-			_ = cmd.Wait() // it was asked to end
+			_ = cmd.Wait() // after the request to end
 		}
 	}
 	for range burners {
@@ -129,7 +129,7 @@ func startBurners() (extinguish func(), err error) {
 	return extinguish, nil
 }
 
-// burn uses all processors until its input ends.
+// burn uses all processors until the input ends.
 func burn(context.Context, []string) error {
 	for range runtime.NumCPU() {
 		go func() {

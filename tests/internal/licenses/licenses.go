@@ -134,7 +134,7 @@ func (c *collection) list(command string) string {
 // folder is a folder with packages a command links, or one above it, in a module.
 type folder struct{ module, folder string }
 
-// linked returns the folders, those of a module from its root down.
+// linked returns the folders, a module's from its root down.
 func linked(root, command string) ([]folder, error) {
 	var found []folder
 	for _, system := range systems {

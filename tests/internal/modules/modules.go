@@ -1,4 +1,4 @@
-// Package modules knows the repository's modules that are released, and builds them as a version of them.
+// Package modules lists the repository's released modules, and builds a version from the files.
 package modules
 
 import (
@@ -18,7 +18,7 @@ import (
 // Root is the path of the module in the repository's root folder.
 const Root = "github.com/flowfabric/flowfabric-go"
 
-// Released lists the folders of the released modules. Each comes after the modules it requires.
+// Released lists the folders of the released modules. Each comes after its required modules.
 var Released = []string{".", "internal/pgserver", "internal/pgtest", "fftest", "review", "cmd/ff"}
 
 // Path returns the path of the module in a folder.
@@ -52,8 +52,8 @@ func readGoMod(folder string) (*modfile.File, error) {
 	return modfile.Parse(name, text, nil)
 }
 
-// CheckRequirements returns an error for each line of the released modules' go.mod files that would keep
-// `go install …@version` from working: a replace or exclude directive, or a requirement of a module that is not released.
+// CheckRequirements returns an error for each line of the released modules' go.mod files that would keep `go install
+// …@version` from working: a replace or exclude directive, or a requirement of an unreleased module.
 func CheckRequirements(root string) error {
 	var errs []error
 	for _, folder := range Released {
@@ -76,7 +76,7 @@ func CheckRequirements(root string) error {
 	return errors.Join(errs...)
 }
 
-// git runs git in the repository and returns its output.
+// git runs git in the repository and returns the output.
 func git(root string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = root

@@ -16,22 +16,22 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// Proxy is a folder the go command accepts as GOPROXY. It has one version of each released module.
+// Proxy is a folder the go command accepts as GOPROXY. The folder has one version of each released module.
 type Proxy struct {
 	folder  string
 	version string
-	// Files has the files that differ between the repository and the version, by their path in the repository: go.work
-	// and the released modules' go.mod and go.sum.
+	// Files has the differing files of the repository and the version, by path in the repository: go.work and the released
+	// modules' go.mod and go.sum.
 	Files map[string][]byte
-	sums  map[string]string // a module's lines of a go.sum, by its path
+	sums  map[string]string // a module's lines of a go.sum, by module path
 }
 
 // URL returns the proxy's URL.
 func (p *Proxy) URL() string { return "file://" + filepath.ToSlash(p.folder) }
 
-// NewProxy builds the released modules from the files of the repository, whether committed or not, and makes a proxy of
-// them in an empty folder. Their go.mod files require each other at the version, and their go.sum files have its sums: a
-// version's sum depends only on its files, so it is known before the version is published.
+// NewProxy builds the released modules from the files of the repository, whether committed or not, and makes a proxy in
+// an empty folder. The go.mod files require each other at the version, and the go.sum files have the version's sums: a
+// sum depends only on the files, so it is known before the publication.
 func NewProxy(root, folder, version string) (*Proxy, error) {
 	listed, err := git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
 	if err != nil {
@@ -50,7 +50,7 @@ func NewProxy(root, folder, version string) (*Proxy, error) {
 	return p, nil
 }
 
-// add adds the module in a folder to the proxy. The modules it requires have been added.
+// add adds the module in a folder to the proxy. The required modules have been added.
 func (p *Proxy) add(root, moduleFolder string, names []string) error {
 	if err := p.setVersions(root, moduleFolder); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (p *Proxy) setVersions(root, moduleFolder string) error {
 	return err
 }
 
-// replaceSums replaces the lines of a go.sum that are about released modules. The result is sorted.
+// replaceSums replaces the lines of a go.sum about released modules. The result is sorted.
 func replaceSums(goSum []byte, sums string) []byte {
 	lines := make(map[module.Version]string)
 	var order []module.Version
@@ -131,7 +131,7 @@ func replaceSums(goSum []byte, sums string) []byte {
 	return sorted.Bytes()
 }
 
-// publish writes a module's files as the protocol of GOPROXY has them, and notes its sums.
+// publish writes a module's files in the form of the GOPROXY protocol, and notes the sums.
 func (p *Proxy) publish(m module.Version, goMod []byte, files []zip.File) error {
 	versions := filepath.Join(p.folder, filepath.FromSlash(m.Path), "@v")
 	if err := os.MkdirAll(versions, 0o755); err != nil {
@@ -172,7 +172,7 @@ func (p *Proxy) publish(m module.Version, goMod []byte, files []zip.File) error 
 	return nil
 }
 
-// file is a file of a module. It has the content on disk unless another one is given.
+// file is a file of a module. The content is the one on disk unless given.
 type file struct {
 	inModule, onDisk string
 	content          []byte
@@ -195,7 +195,7 @@ func (f file) Lstat() (os.FileInfo, error) {
 	return info, err
 }
 
-// sized is the information on a file whose content is another one than that on disk.
+// sized is the information on a file with another content than on disk.
 type sized struct {
 	os.FileInfo
 	size int64
@@ -203,7 +203,7 @@ type sized struct {
 
 func (s sized) Size() int64 { return s.size }
 
-// setWorkspace returns the repository's go.work with its replace directives of released modules for the version.
+// setWorkspace returns the repository's go.work with the replace directives of released modules for the version.
 func setWorkspace(root, version string) ([]byte, error) {
 	goWork, err := os.ReadFile(filepath.Join(root, "go.work"))
 	if err != nil {
@@ -213,7 +213,7 @@ func setWorkspace(root, version string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var outdated []modfile.Replace // copies: dropping one clears it
+	var outdated []modfile.Replace // copies: dropping one clears the original
 	for _, replace := range work.Replace {
 		if isReleased(replace.Old.Path) && replace.Old.Version != version {
 			outdated = append(outdated, *replace)

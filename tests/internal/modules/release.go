@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// Release prepares a release in the repository at root: it makes the released modules require each other at the version,
-// commits that, and makes an annotated tag for each module. It pushes nothing, and returns the tags.
+// Release prepares a release in the repository at root: the released modules require each other at the version, in a
+// commit with an annotated tag for each module. Release pushes nothing, and returns the tags.
 func Release(root, version string) ([]string, error) {
 	if err := checkRelease(root, version); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func Release(root, version string) ([]string, error) {
 	return tags, nil
 }
 
-// checkRelease returns why a version can't be released from the repository as it is.
+// checkRelease returns why a version can't be released from the present repository.
 func checkRelease(root, version string) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
 		return fmt.Errorf("%q is not a version like v0.1.0", version)

@@ -5,10 +5,10 @@ package needs
 // Capabilities lists the packages above engine whose functions take an engine.
 var Capabilities = []string{"limit"}
 
-// Calls has the roles each call belongs to. The rights of a role are those of its calls and those of a reader. Calls of
-// packages other than engine carry their package's name.
+// Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
+// than engine carry the package's name.
 var Calls = map[string][]string{
-	// NeedNothing are calls that send no statement to a table.
+	// NeedNothing are calls without a statement on a table.
 	"": {
 		"Claimer.Halted", "Claimer.Wake",
 		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Maintenance",

@@ -16,7 +16,7 @@ const module = "github.com/flowfabric/flowfabric-go"
 // graph has the names each function and variable of the library refers to, by full name.
 type graph map[string]map[string]bool
 
-// readGraph reads the packages that send statements.
+// readGraph reads the packages with statements.
 func readGraph(root string) (graph, error) {
 	patterns := []string{"./engine", "./events", "./internal/core", "./internal/outbox", "./internal/upkeep", "./internal/pgtx", "./internal/notify"}
 	for _, room := range Capabilities {
@@ -126,7 +126,7 @@ func (g graph) node(call string) (string, error) {
 	return "", fmt.Errorf("there is no %s", call)
 }
 
-// readUsers returns the queries that package events uses by values of functions, by the users in their headers.
+// readUsers returns the queries used by package events through values of functions, by the users in the headers.
 func readUsers(root string) (map[string][]string, error) {
 	headers, err := locks.Headers(root)
 	if err != nil {

@@ -50,7 +50,7 @@ func Table(root string) ([]byte, error) {
 	return format.Source([]byte(text.String()))
 }
 
-// checked is the table that schema.Check reads beyond [engine.Engine.Prepare]: its statements are in no query.
+// checked is the table read by schema.Check beyond [engine.Engine.Prepare]: the statements are in no query.
 var checked = right{"TABLE", "_sqlx_migrations", "SELECT"}
 
 // fromSQL has the functions a role calls itself, for triggers and other languages.

@@ -16,7 +16,7 @@ type right struct{ kind, object, privilege string }
 
 type rightSet map[right]bool
 
-// add adds the rights of another set, without its marks.
+// add adds the rights of another set, without the marks.
 func (s rightSet) add(more rightSet) {
 	for r := range more {
 		if r.kind != body {
@@ -25,7 +25,8 @@ func (s rightSet) add(more rightSet) {
 	}
 }
 
-// parse returns the tree of statements in the parser's form as JSON: a node is an object of one member, named for its type.
+// parse returns the tree of statements in the parser's form as JSON: a node is an object of one member, named for the
+// type.
 func parse(text string) (tree any, err error) {
 	document, err := pgquery.ParseToJSON(text)
 	if err == nil {
@@ -34,7 +35,7 @@ func parse(text string) (tree any, err error) {
 	return tree, err
 }
 
-// walk calls visit for every object of a tree, with the name of its member.
+// walk calls visit for every object of a tree, with the member's name.
 func walk(kind string, tree any, visit func(kind string, object map[string]any)) {
 	switch node := tree.(type) {
 	case []any:
@@ -75,7 +76,7 @@ func last(names any) string {
 	return textAt(list[len(list)-1], "String", "sval")
 }
 
-// database is the schema that statements use.
+// database is the schema of the statements.
 type database struct {
 	relations map[string]bool
 	views     map[string]any
@@ -149,7 +150,7 @@ func readDatabase(path string) (*database, error) {
 	return d, nil
 }
 
-// table adds a privilege on a table, and the rights of its triggers.
+// table adds a privilege on a table, and the rights of the triggers.
 func (d *database) table(rights rightSet, name, privilege string) error {
 	if !d.relations[name] || rights[right{"TABLE", name, privilege}] {
 		return nil
@@ -173,7 +174,7 @@ func (d *database) table(rights rightSet, name, privilege string) error {
 	return nil
 }
 
-// viewed adds the rights a view requires of its readers: its functions. Its tables are read with its owner's rights.
+// viewed adds the rights a view requires of readers: functions. The view's tables are read with the owner's rights.
 func (d *database) viewed(rights rightSet, query any) error {
 	var failed error
 	walk("", query, func(kind string, object map[string]any) {
@@ -187,8 +188,8 @@ func (d *database) viewed(rights rightSet, query any) error {
 	return failed
 }
 
-// body is the kind of the mark a set has the rights of a function's body. So functions that call each other end, and
-// each set has all that they need together.
+// body is the kind of the mark a set has the rights of a function's body. So recursion ends for functions that call
+// each other, and each set has all their rights together.
 const body = "BODY"
 
 // call adds the rights of a function. A trigger's needs no right to be executed.
@@ -218,7 +219,7 @@ var (
 	called   = regexp.MustCompile(`\b(ffx?_\w+)\(`)
 )
 
-// block adds the rights of a function in PL/pgSQL, by its text: some of its statements are made while it runs.
+// block adds the rights of a function in PL/pgSQL, by the text: some statements are made at run time.
 func (d *database) block(rights rightSet, text string) error {
 	var needed [][2]string
 	for _, m := range inserted.FindAllStringSubmatch(text, -1) {
@@ -310,7 +311,7 @@ func (d *database) statements(rights rightSet, text string) error {
 	return failed
 }
 
-// locked returns the relations whose rows a SELECT locks: those of its clause, or all of its FROM.
+// locked returns the relations whose rows a SELECT locks: the ones in the clause, or all in FROM.
 func locked(selected map[string]any) (names []string) {
 	clauses, _ := selected["lockingClause"].([]any)
 	for _, clause := range clauses {

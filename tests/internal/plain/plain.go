@@ -23,8 +23,8 @@ type Turn struct {
 	pattern *regexp.Regexp
 }
 
-// Turns are the counted turns, in the order of a Rate. The last counts words that stand for an idea of another field: a
-// queue has no seats, and a worker has no ear.
+// Turns are the counted turns, in the order of a Rate. The last counts words of another field: the words of a theatre
+// or a belfry do not fit a queue or a worker.
 var Turns = [...]Turn{
 	{"nobody, somebody, who", 0.3, regexp.MustCompile(`(?i)\b(?:nobody|somebody|anybody|everybody|whoever|whomever|who)\b`)},
 	{"tell, told", 0.3, regexp.MustCompile(`(?i)\b(?:tell|tells|told|telling)\b`)},
@@ -114,7 +114,7 @@ func Counts(root string) (map[string]*Count, error) {
 	return counts, err
 }
 
-// passage is text whose lines are those of a file, starting at a line.
+// passage is a run of lines of a file, from a line on.
 type passage struct {
 	line int
 	text string
@@ -223,8 +223,8 @@ func Line(room string, rate Rate) string {
 	return room
 }
 
-// Lowered returns the lines of the packages that are above the goal, none of them above its former budget. With nil budgets
-// it returns the lines of all such packages.
+// Lowered returns the lines of the packages above the goal, none above its former budget. With nil budgets it returns
+// the lines of all such packages.
 func Lowered(counts map[string]*Count, budgets map[string]Rate) (lines []string) {
 	for room, count := range counts {
 		rate, above := count.Rate(), false

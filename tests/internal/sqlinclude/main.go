@@ -1,12 +1,12 @@
-// Command sqlinclude writes db/sql, the statements that sqlc compiles, from queries/.
+// Command sqlinclude writes db/sql, the input of sqlc, from queries/.
 //
 // A line
 //
 //	-- include trim_page: table = ff_lease_event, at_ms = occurred_at_ms
 //
-// stands for the lines of queries/include/trim_page.sql, indented like the line. Each ${table} in them becomes
-// ff_lease_event. Every parameter of a passage needs a value, and every value a parameter. The header of a statement in db/sql
-// lists its passages.
+// includes the lines of queries/include/trim_page.sql, indented like the line. Each ${table} there becomes
+// ff_lease_event. Every parameter of a passage needs a value, and every value a parameter. The header of a statement in
+// db/sql lists its passages.
 //
 // With -check it writes nothing, and fails if the files differ from its output.
 package main

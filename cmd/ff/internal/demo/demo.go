@@ -1,5 +1,5 @@
 // Package demo runs FlowFabric's main job on real input, for `ff demo`: the import graph of the Go standard library as one
-// flow, processed by several worker processes, one of which is killed halfway.
+// flow, processed by several worker processes. One process is killed halfway.
 //
 // Each package is an execution that hashes the package's source files and the results of the imports. So the root's
 // result is a Merkle hash of the library. If the result equals the hash computed without the database, every execution

@@ -19,12 +19,12 @@ type Graph struct {
 
 // Node is a box.
 type Node struct {
-	Label string // its key
-	State string // its public state, such as "completed"
-	Waits string // when it may run, such as "2 of 3"; "" for the usual rule
+	Label string // the key
+	State string // the public state, such as "completed"
+	Waits string // when the node may run, such as "2 of 3"; "" for the usual rule
 }
 
-// Edge leads from a node to one that waits for it. Its ends are indexes of [Graph.Nodes].
+// Edge leads from a node to a waiting one. The ends are indexes of [Graph.Nodes].
 type Edge struct {
 	From, To int
 	State    string // of the edge: applied, pending, satisfied or impossible
@@ -69,7 +69,7 @@ func (n Node) lines() []string {
 	return []string{shorten(clean(n.Label), maxLabel), second}
 }
 
-// maxLabel is the longest label that fits into a box.
+// maxLabel is the longest label for a box.
 const maxLabel = 32
 
 // shorten cuts text in the middle, since keys often differ at their ends.
@@ -82,7 +82,7 @@ func shorten(text string, limit int) string {
 	return text
 }
 
-// clean returns text that neither a terminal nor a document interprets.
+// clean returns text without meaning for a terminal or a document.
 func clean(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		quoted := strconv.QuoteToGraphic(text)

@@ -49,7 +49,7 @@ type point struct{ column, line int }
 type placed struct {
 	size  point
 	boxes []point   // the upper left corner of each node
-	lines [][]point // the corners of each edge, from its first node to its last
+	lines [][]point // the corners of each edge, from the first node to the last
 }
 
 // boxHeight is the number of lines of a box.

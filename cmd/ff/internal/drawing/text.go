@@ -13,7 +13,7 @@ const MaxText = 60
 func textWidth(line string) int { return text.StringWidth(line) }
 
 // Text draws a graph with boxes and lines, at most width characters wide. It returns false if the graph does not fit, or
-// if lines of edges without a common end would merge, so they look like one.
+// if lines of edges without a common end would merge into one.
 func (g Graph) Text(ctx context.Context, width int) (string, bool, error) {
 	if len(g.Nodes) == 0 || len(g.Nodes) > MaxText {
 		return "", false, nil
@@ -43,7 +43,7 @@ const (
 	west
 )
 
-// strokes maps the sides a line connects to its character.
+// strokes maps the sides a line connects to a character.
 var strokes = map[int]rune{
 	north: '│', south: '│', north | south: '│', east: '─', west: '─', east | west: '─',
 	north | east: '└', north | west: '┘', south | east: '┌', south | west: '┐',
@@ -150,7 +150,7 @@ func (c *canvas) box(at point, width int, lines []string) {
 	c.write(point{at.column, at.line + boxHeight - 1}, "╰"+strings.Repeat("─", width-2)+"╯")
 }
 
-// draw draws an edge with its arrow. It returns false if the edge crosses a box, or ends outside one.
+// draw draws an edge with an arrow. It returns false if the edge crosses a box, or ends outside one.
 func (c *canvas) draw(edge int, e Edge, corners []point, inside map[point]int, arrows map[point]rune) bool {
 	path := cellsOf(corners)
 	from, to := -1, -1
@@ -235,7 +235,7 @@ func side(of, other point) int {
 	return north
 }
 
-// readable reports whether the edges in one cell can be distinguished: they have a common end, or they cross.
+// readable reports whether the edges in one cell can be distinguished: the edges have a common end, or cross.
 func readable(g Graph, drawn []stroke) bool {
 	straight := func(sides int) bool { return sides == north|south || sides == east|west }
 	for i, a := range drawn {
