@@ -39,7 +39,7 @@ type AdvanceSequencesRow struct {
 // AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
 // transaction holds a row that it needs, and nothing was changed.
 //
-// Used by: engine.ContinueSequence, engine.AdvanceSequences.
+// Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
 // Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequencesParams) ([]AdvanceSequencesRow, error) {
 	rows, err := db.Query(ctx, advanceSequences, arg.NowMs, arg.PartitionKeys, arg.SequenceIDs)
@@ -99,7 +99,7 @@ WHERE t.id = i.id
 
 // DropSequenceEnds deletes noted ends whose sequences the caller has looked at.
 //
-// Used by: engine.AdvanceSequences.
+// Used by: upkeep.AdvanceSequences.
 // Locks: L7 waits (DELETE; another call of the job may delete the same notes).
 func (q *Queries) DropSequenceEnds(ctx context.Context, db DBTX, ids []int64) (int64, error) {
 	result, err := db.Exec(ctx, dropSequenceEnds, ids)
@@ -120,7 +120,7 @@ SELECT ((
 
 // GetGated returns whether any execution waits for a budget or a limit: the next member of a sequence may.
 //
-// Used by: engine.AdvanceSequences.
+// Used by: upkeep.AdvanceSequences.
 // Locks: none. Spans partitions.
 func (q *Queries) GetGated(ctx context.Context, db DBTX) (bool, error) {
 	row := db.QueryRow(ctx, getGated)
@@ -453,7 +453,7 @@ type ListTurnsRow struct {
 
 // ListTurns reads the lanes of the claimable first members of sequences, and whether one waits at a gate.
 //
-// Used by: engine.ContinueSequence, engine.AdvanceSequences.
+// Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
 // Locks: none.
 func (q *Queries) ListTurns(ctx context.Context, db DBTX, arg ListTurnsParams) ([]ListTurnsRow, error) {
 	rows, err := db.Query(ctx, listTurns, arg.SequenceIDs, arg.PartitionKeys)
@@ -625,7 +625,7 @@ type ScanSequenceEndsParams struct {
 
 // ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
 //
-// Used by: engine.AdvanceSequences.
+// Used by: upkeep.AdvanceSequences.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanSequenceEnds(ctx context.Context, db DBTX, arg ScanSequenceEndsParams) ([]FfxSequenceEnd, error) {
 	rows, err := db.Query(ctx, scanSequenceEnds, arg.AfterID, arg.PageSize)

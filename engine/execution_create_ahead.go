@@ -26,7 +26,7 @@ func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creati
 	if err := e.holdBusinessKeys(ctx, tx, &r); err != nil {
 		return err
 	}
-	unique, members := make(map[uniqueKey]int), make(map[sequenceID][]*creation)
+	unique, members := make(map[uniqueKey]int), make(map[core.SequenceID][]*creation)
 	var changed []pgtype.UUID
 	for i := range creations {
 		c := &creations[i]
@@ -62,7 +62,7 @@ func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creati
 			return err
 		}
 	}
-	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), sequenceID.compare), members, 0)
+	sequences := sequenceParams(slices.SortedFunc(maps.Keys(members), core.SequenceID.Compare), members, 0)
 	return pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) error { return e.c.Q.LockUniqueKeys(ctx, conn, all) },
 		func(conn db.DBTX) error { return e.c.Q.LockUniqueHolders(ctx, conn, changed) },

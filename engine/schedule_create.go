@@ -105,8 +105,8 @@ func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []du
 		for _, spec := range ticks.specs {
 			if s := spec.Sequence; !s.IsZero() {
 				sequence := sequenceOf(string(spec.Namespace), s.Key)
-				sequences.PartitionKeys = append(sequences.PartitionKeys, sequence.partition())
-				sequences.SequenceIDs = append(sequences.SequenceIDs, sequence.pg())
+				sequences.PartitionKeys = append(sequences.PartitionKeys, sequence.Partition())
+				sequences.SequenceIDs = append(sequences.SequenceIDs, sequence.PG())
 				sequences.Ords = append(sequences.Ords, int32(n))
 			}
 			if spec.Unique == nil {

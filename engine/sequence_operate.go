@@ -21,7 +21,7 @@ func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error
 		return core.Wrap(op, err)
 	}
 	_, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (none struct{}, err error) {
-		row, err := e.c.Q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+		row, err := e.c.Q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
 		if err != nil || !row.Stopped {
 			return none, name.orNotFound(err)
 		}
@@ -30,15 +30,15 @@ func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error
 			return none, err
 		}
 		if err := e.c.Q.PassOver(ctx, tx, db.PassOverParams{
-			PartitionKey: s.partition(), SequenceID: s.pg(), ExecutionID: row.StoppedExecutionID,
+			PartitionKey: s.Partition(), SequenceID: s.PG(), ExecutionID: row.StoppedExecutionID,
 		}); err != nil {
 			return none, err
 		}
-		busy, err := e.advanceSequences(ctx, tx, []sequenceID{s}, nowMs)
+		busy, err := e.c.AdvanceSequences(ctx, tx, []core.SequenceID{s}, nowMs)
 		if err != nil || !busy[s] {
 			return none, err
 		}
-		return none, e.c.Q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+		return none, e.c.Q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
 	})
 	return err
 }

@@ -63,7 +63,7 @@ func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (Sequ
 	if err != nil {
 		return SequenceState{}, core.Wrap(op, err)
 	}
-	row, err := o.e.c.Q.GetSequence(ctx, o.e.c.Reader(), db.GetSequenceParams{PartitionKey: s.partition(), SequenceID: s.pg()})
+	row, err := o.e.c.Q.GetSequence(ctx, o.e.c.Reader(), db.GetSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
 	if err != nil {
 		return SequenceState{}, core.Wrap(op, name.orNotFound(err))
 	}
@@ -97,11 +97,11 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 	}
 	params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: int32(limit) + 1}
 	if last != nil {
-		if len(last) != len(sequenceID{}) {
+		if len(last) != len(core.SequenceID{}) {
 			return page, core.Invalid("after", "is not a cursor")
 		}
-		s := sequenceID(last)
-		params.AfterPartitionKey, params.AfterSequenceID = s.partition(), s.pg()
+		s := core.SequenceID(last)
+		params.AfterPartitionKey, params.AfterSequenceID = s.Partition(), s.PG()
 	}
 	rows, err := o.e.c.Q.ListSequences(ctx, o.e.c.Reader(), params)
 	if err != nil {
@@ -149,7 +149,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 	if err != nil {
 		return page, err
 	}
-	params := db.ListSequenceMembersParams{PartitionKey: s.partition(), SequenceID: s.pg(), PageSize: int32(limit) + 1}
+	params := db.ListSequenceMembersParams{PartitionKey: s.Partition(), SequenceID: s.PG(), PageSize: int32(limit) + 1}
 	if last != nil {
 		if len(last) != 8 {
 			return page, core.Invalid("after", "is not a cursor")

@@ -8,7 +8,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -19,7 +18,7 @@ import (
 // The executions exist before, since only the insert tells which of them are duplicates, which take no place. Their second
 // write is paid by executions of sequences alone.
 func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) error {
-	members := make(map[sequenceID][]*creation)
+	members := make(map[core.SequenceID][]*creation)
 	for _, i := range r.creates {
 		c := &r.creations[i]
 		if _, isNew := r.created[c.id]; isNew && !c.sequence.IsZero() {
@@ -30,12 +29,12 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 	if len(members) == 0 {
 		return nil
 	}
-	sequences := slices.SortedFunc(maps.Keys(members), sequenceID.compare)
+	sequences := slices.SortedFunc(maps.Keys(members), core.SequenceID.Compare)
 	locked, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1)) // each gives out a place for each member
 	if err != nil {
 		return err
 	}
-	last := make(map[sequenceID]int64, len(locked))
+	last := make(map[core.SequenceID]int64, len(locked))
 	for _, row := range locked {
 		last[row.SequenceID.Bytes] = row.LastPlace
 	}
@@ -47,8 +46,8 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 	for _, s := range sequences {
 		first := last[s] - int64(len(members[s])) + 1
 		for n, c := range members[s] {
-			seats.PartitionKeys = append(seats.PartitionKeys, s.partition())
-			seats.SequenceIDs = append(seats.SequenceIDs, s.pg())
+			seats.PartitionKeys = append(seats.PartitionKeys, s.Partition())
+			seats.SequenceIDs = append(seats.SequenceIDs, s.PG())
 			seats.Places = append(seats.Places, first+int64(n))
 			seats.ExecutionPartitionKeys = append(seats.ExecutionPartitionKeys, c.id.Partition())
 			seats.ExecutionIDs = append(seats.ExecutionIDs, core.PgUUID(c.id.UUID()))
@@ -77,50 +76,14 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 }
 
 // sequenceParams are the parameters for sequences that give out each places for each new member.
-func sequenceParams(sequences []sequenceID, members map[sequenceID][]*creation, each int64) (params db.LockSequencesParams) {
+func sequenceParams(sequences []core.SequenceID, members map[core.SequenceID][]*creation, each int64) (params db.LockSequencesParams) {
 	for _, s := range sequences {
 		c := members[s][0]
-		params.PartitionKeys = append(params.PartitionKeys, s.partition())
-		params.SequenceIDs = append(params.SequenceIDs, s.pg())
+		params.PartitionKeys = append(params.PartitionKeys, s.Partition())
+		params.SequenceIDs = append(params.SequenceIDs, s.PG())
 		params.Namespaces = append(params.Namespaces, c.namespace)
 		params.SequenceKeys = append(params.SequenceKeys, c.sequence.Key)
 		params.Counts = append(params.Counts, each*int64(len(members[s])))
 	}
 	return params
-}
-
-// advanceSequences gives the first members of sequences their turn. It returns those that are busy.
-func (e *Engine) advanceSequences(ctx context.Context, tx *core.Txn, sequences []sequenceID, nowMs int64) (map[sequenceID]bool, error) {
-	params := db.AdvanceSequencesParams{NowMs: nowMs}
-	for _, s := range sequences {
-		params.PartitionKeys = append(params.PartitionKeys, s.partition())
-		params.SequenceIDs = append(params.SequenceIDs, s.pg())
-	}
-	var rows []db.AdvanceSequencesRow
-	var turns []db.ListTurnsRow
-	err := pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) (err error) {
-			rows, err = e.c.Q.AdvanceSequences(ctx, conn, params)
-			return err
-		},
-		func(conn db.DBTX) (err error) {
-			turns, err = e.c.Q.ListTurns(ctx, conn, db.ListTurnsParams{PartitionKeys: params.PartitionKeys, SequenceIDs: params.SequenceIDs})
-			return err
-		},
-	)
-	for _, next := range turns {
-		switch {
-		case next.Gated:
-			tx.Due.Gated()
-		case next.Claimable:
-			tx.Due.Resumed(next.LaneID)
-		}
-	}
-	busy := make(map[sequenceID]bool)
-	for _, row := range rows {
-		if row.Busy {
-			busy[sequences[row.Ord]] = true
-		}
-	}
-	return busy, err
 }

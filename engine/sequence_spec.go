@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"maps"
-
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -95,21 +92,11 @@ func (c *creation) setSequence(spec *ExecutionSpec) error {
 	return nil
 }
 
-// sequenceID identifies a sequence in the database.
-type sequenceID [16]byte
-
 // sequenceOf returns the id of a sequence: the first bytes of SHA-256 over the namespace, a zero byte and the key.
-func sequenceOf(namespace, key string) sequenceID {
+func sequenceOf(namespace, key string) core.SequenceID {
 	digest := sha256.Sum256([]byte(namespace + "\x00" + key))
-	return sequenceID(digest[:16])
+	return core.SequenceID(digest[:16])
 }
-
-// partition returns the partition of the sequence's rows, which is its first byte.
-func (s sequenceID) partition() int16 { return int16(s[0]) }
-
-func (s sequenceID) pg() pgtype.UUID { return pgtype.UUID{Bytes: s, Valid: true} }
-
-func (s sequenceID) compare(other sequenceID) int { return bytes.Compare(s[:], other[:]) }
 
 // SequenceName identifies a sequence.
 type SequenceName struct {
@@ -117,14 +104,14 @@ type SequenceName struct {
 	Key       string
 }
 
-func (n *SequenceName) check(e *Engine) (sequenceID, error) {
+func (n *SequenceName) check(e *Engine) (core.SequenceID, error) {
 	namespace, err := e.c.NamespaceOr(n.Namespace)
 	if err != nil {
-		return sequenceID{}, err
+		return core.SequenceID{}, err
 	}
 	n.Namespace = namespace
 	if n.Key == "" {
-		return sequenceID{}, core.Invalid("sequence key", "is empty")
+		return core.SequenceID{}, core.Invalid("sequence key", "is empty")
 	}
 	return sequenceOf(string(namespace), n.Key), core.CheckText("sequence key", n.Key, MaxSequenceKey)
 }

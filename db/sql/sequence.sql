@@ -174,7 +174,7 @@ WHERE
 -- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
 -- transaction holds a row that it needs, and nothing was changed.
 --
--- Used by: engine.ContinueSequence, engine.AdvanceSequences.
+-- Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
 SELECT
     i.ord::integer AS ord,
@@ -190,7 +190,7 @@ FROM (
 -- name: ListTurns :many
 -- ListTurns reads the lanes of the claimable first members of sequences, and whether one waits at a gate.
 --
--- Used by: engine.ContinueSequence, engine.AdvanceSequences.
+-- Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -230,7 +230,7 @@ LIMIT cardinality(@sequence_ids::uuid[]);
 -- name: ScanSequenceEnds :many
 -- ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
 --
--- Used by: engine.AdvanceSequences.
+-- Used by: upkeep.AdvanceSequences.
 -- Locks: none. Spans partitions.
 SELECT
     t.id,
@@ -244,7 +244,7 @@ LIMIT @page_size::integer;
 -- name: GetGated :one
 -- GetGated returns whether any execution waits for a budget or a limit: the next member of a sequence may.
 --
--- Used by: engine.AdvanceSequences.
+-- Used by: upkeep.AdvanceSequences.
 -- Locks: none. Spans partitions.
 SELECT ((
     SELECT true
@@ -264,7 +264,7 @@ VALUES (@partition_key, @sequence_id);
 -- name: DropSequenceEnds :execrows
 -- DropSequenceEnds deletes noted ends whose sequences the caller has looked at.
 --
--- Used by: engine.AdvanceSequences.
+-- Used by: upkeep.AdvanceSequences.
 -- Locks: L7 waits (DELETE; another call of the job may delete the same notes).
 DELETE FROM ffx_sequence_end AS t
 USING (

@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Codec is [engine.Codec]. Nil: encoding/json.
+// Codec is engine.Codec. Nil: encoding/json.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, into any) error

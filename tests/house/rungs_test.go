@@ -21,7 +21,7 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 var coreRungs = []rung{
 	{"ground", "core limit_rule errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"lease_fence lease_memory stream_written stream_limits codec"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence"},
 	{"change", "transition execution_held execution_lock settle"},
 }
 
@@ -47,7 +47,7 @@ var engineRungs = []rung{
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate"},
 	{"upkeep", "" +
-		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission sequence_ends budget_over budget_reset reservation_release operator_bulk"},
+		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission budget_over budget_reset reservation_release operator_bulk"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},
 }
 

@@ -16,7 +16,7 @@ var Calls = map[string][]string{
 		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
 		"Maintenance.AdmissionsWait", "Upkeep.CallEnded", "Upkeep.Delayed", "Maintenance.Gated", "Maintenance.NextAdmission", "Maintenance.NextSchedule", "Maintenance.OverBudget",
 		"Maintenance.OnEnded", "Maintenance.OnGated", "Maintenance.OnRescheduled", "Maintenance.Rescheduled", "Maintenance.TicksWait",
-		"Maintenance.SequenceEnded", "Upkeep.Undispatched", "Upkeep.Unneeded",
+		"Upkeep.SequenceEnded", "Upkeep.Undispatched", "Upkeep.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
 	},
 	"reader": {
@@ -52,7 +52,7 @@ var Calls = map[string][]string{
 		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
 		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
 		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",
-		"Maintenance.AdmitWaiting", "Maintenance.AdvanceSequences", "Upkeep.CancelFlows", "Maintenance.CancelOverBudget", "Upkeep.CancelSiblings", "Upkeep.DispatchCompletions",
+		"Maintenance.AdmitWaiting", "Upkeep.AdvanceSequences", "Upkeep.CancelFlows", "Maintenance.CancelOverBudget", "Upkeep.CancelSiblings", "Upkeep.DispatchCompletions",
 		"Upkeep.ExpireAttempts", "Upkeep.ExpireWaitpoints", "Upkeep.ExpireWaits", "Upkeep.ExpireDeadlines", "Upkeep.ExpireGrants", "Upkeep.ExpireLeases", "Upkeep.ForgetFairPlaces", "Maintenance.ForgetLimitKeys",
 		"Upkeep.PromoteDelayed", "Upkeep.PruneCreationKeys", "Maintenance.PruneUsageKeys", "Upkeep.PurgeFlows", "Maintenance.ReleaseReservations", "Upkeep.RepairGroups", "Maintenance.ResetBudgets",
 		"Upkeep.RepairQueue", "Upkeep.ResumeCallers", "Upkeep.Retain", "Upkeep.ReturnJobs", "Maintenance.RunSchedules", "Upkeep.SummariseFlows", "Upkeep.SweepWaits", "Upkeep.TakeJobs",

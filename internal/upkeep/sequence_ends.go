@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -12,22 +12,22 @@ import (
 
 // AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
 // transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
-// call it again while that equals batch. It also reports to [Maintenance.Gated] if executions wait for budgets or limits.
+// call it again while that equals batch. It also reports to [engine.Maintenance.Gated] if executions wait for budgets or limits.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
 // leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
-func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	const op = "advance sequences"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
+	u = u.impatient()
 	position := db.ScanSequenceEndsParams{PageSize: core.ScanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
-			return acted, core.Wrap(op, e.ringForNext(ctx))
+			return acted, core.Wrap(op, u.notifyGate(ctx))
 		}
-		ends, err := e.c.Q.ScanSequenceEnds(ctx, e.c.Reader(), position)
+		ends, err := u.c.Q.ScanSequenceEnds(ctx, u.c.Reader(), position)
 		if err != nil {
 			return acted, core.Wrap(op, err)
 		}
@@ -36,7 +36,7 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 		}
 		ends = ends[:min(len(ends), batch-acted)]
 		position.AfterID = ends[len(ends)-1].ID
-		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.answerEnds(ctx, tx, ends) })
+		n, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) { return u.answerEnds(ctx, tx, ends) })
 		if err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return acted, err
 		}
@@ -44,34 +44,34 @@ func (m Maintenance) AdvanceSequences(ctx context.Context, batch int) (int, erro
 	}
 }
 
-// ringForNext reports to [Maintenance.Gated] if executions wait for budgets or limits, since those that have got their turn
+// notifyGate reports to [engine.Maintenance.Gated] if executions wait for budgets or limits, since those that have got their turn
 // may be among them.
-func (e *Engine) ringForNext(ctx context.Context) error {
-	gated, err := e.c.Q.GetGated(ctx, e.c.Reader())
+func (u *Upkeep) notifyGate(ctx context.Context) error {
+	gated, err := u.c.Q.GetGated(ctx, u.c.Reader())
 	if gated {
-		core.Remind(e.c.Gated)
+		core.Remind(u.c.Gated)
 	}
 	return err
 }
 
 // SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call
 // the job advance_sequences, whichever process holds the job.
-func (m Maintenance) SequenceEnded() <-chan struct{} { return m.e.c.SeatLeft }
+func (u *Upkeep) SequenceEnded() <-chan struct{} { return u.c.SeatLeft }
 
 // answerEnds advances the sequences of noted ends, and deletes the notes of those that it could lock. It returns how many
 // they are.
-func (e *Engine) answerEnds(ctx context.Context, tx *core.Txn, ends []db.FfxSequenceEnd) (int, error) {
-	nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+func (u *Upkeep) answerEnds(ctx context.Context, tx *core.Txn, ends []db.FfxSequenceEnd) (int, error) {
+	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {
 		return 0, err
 	}
-	var sequences []sequenceID
+	var sequences []core.SequenceID
 	for _, end := range ends {
 		sequences = append(sequences, end.SequenceID.Bytes)
 	}
-	slices.SortFunc(sequences, sequenceID.compare)
+	slices.SortFunc(sequences, core.SequenceID.Compare)
 	sequences = slices.Compact(sequences)
-	busy, err := e.advanceSequences(ctx, tx, sequences, nowMs)
+	busy, err := u.c.AdvanceSequences(ctx, tx, sequences, nowMs)
 	if err != nil {
 		return 0, err
 	}
@@ -84,6 +84,6 @@ func (e *Engine) answerEnds(ctx context.Context, tx *core.Txn, ends []db.FfxSequ
 	if len(looked) == 0 {
 		return 0, nil
 	}
-	_, err = e.c.Q.DropSequenceEnds(ctx, tx, looked)
+	_, err = u.c.Q.DropSequenceEnds(ctx, tx, looked)
 	return len(looked), err
 }
