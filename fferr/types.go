@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// InputError reports an invalid argument. Field names it, Reason says why it is invalid.
+// InputError reports an invalid argument. Field names the argument, Reason says why.
 type InputError struct {
 	Field  string
 	Reason string
@@ -22,10 +22,10 @@ func (e *InputError) Error() string { return "invalid input: " + e.Field + ": " 
 // Unwrap returns [ErrInvalidInput] and Cause.
 func (e *InputError) Unwrap() []error { return withCause(ErrInvalidInput, e.Cause) }
 
-// CorruptionError reports a stored value that can't be read. Column names its column.
+// CorruptionError reports an unreadable stored value. Column names the column.
 type CorruptionError struct {
 	Column string
-	Cause  error // why it can't be read
+	Cause  error // why the value is unreadable
 }
 
 func (e *CorruptionError) Error() string {
@@ -35,8 +35,8 @@ func (e *CorruptionError) Error() string {
 // Unwrap returns [ErrCorruption] and Cause.
 func (e *CorruptionError) Unwrap() []error { return withCause(ErrCorruption, e.Cause) }
 
-// NotFoundError names an object that does not exist: it was never created here, or retention has deleted it. Entity is
-// "execution", "attempt", "flow", "edge" or "worker".
+// NotFoundError names a missing object: never created here, or deleted by retention. Entity is "execution", "attempt",
+// "flow", "edge" or "worker".
 type NotFoundError struct {
 	Entity string
 	ID     string
@@ -54,7 +54,7 @@ type KeyConflictError struct {
 	BusinessKey  id.BusinessKey
 	Existing     id.ExecutionID // zero if a flow has the business key
 	ExistingFlow *id.FlowID     // the flow that has the business key; nil for an execution
-	Differs      string         // how the execution differs from the requested one, or that it has the business key
+	Differs      string         // how the execution differs from the requested one, or that the execution has the business key
 }
 
 func (e *KeyConflictError) Error() string {
@@ -67,7 +67,7 @@ func (e *KeyConflictError) Error() string {
 // Unwrap returns [ErrKeyConflict].
 func (e *KeyConflictError) Unwrap() error { return ErrKeyConflict }
 
-// RevisionError reports a flow's revision if it is not the expected one.
+// RevisionError reports a flow's unexpected revision.
 type RevisionError struct {
 	Flow               id.FlowID
 	Expected, Revision int64
@@ -83,7 +83,7 @@ func (e *RevisionError) Unwrap() error { return ErrStaleRevision }
 // MemberError is a refusal because of the flow that an execution belongs to. Err is [ErrOtherFlow] or [ErrNotMember].
 type MemberError struct {
 	Execution id.ExecutionID
-	Flow      *id.FlowID // the flow that it belongs to; nil if none
+	Flow      *id.FlowID // the execution's flow; nil if none
 	Err       error
 }
 
@@ -110,12 +110,12 @@ func (e *EdgeExistsError) Error() string {
 // Unwrap returns [ErrEdgeExists].
 func (e *EdgeExistsError) Unwrap() error { return ErrEdgeExists }
 
-// EndedError reports how an execution ended: either it did not succeed and has no result, or it can no longer be
+// EndedError reports how an execution ended: either without success and a result, or so that it can no longer be
 // changed.
 type EndedError struct {
 	Execution id.ExecutionID
 	Outcome   state.TerminalOutcome
-	Failure   string // why it failed or was cancelled; "" if not recorded
+	Failure   string // why the execution failed or was cancelled; "" if not recorded
 }
 
 func (e *EndedError) Error() string {
@@ -157,7 +157,7 @@ func (e *LeaseError) Error() string {
 func (e *LeaseError) Unwrap() error { return e.Err }
 
 // StateError is a refusal because of an execution's state. Err is [ErrNotEligible], [ErrNotEnded] or [ErrCompleted]
-// from an operator's call, [ErrStarted] from an edge, and [ErrNotLeaseable] or [ErrNotReclaimable] from a grant or its
+// from an operator's call, [ErrStarted] from an edge, and [ErrNotLeaseable] or [ErrNotReclaimable] from a grant or a
 // claim, with the reason in Reason.
 type StateError struct {
 	Execution id.ExecutionID
@@ -227,7 +227,7 @@ func (e *HaltedError) Error() string {
 // Unwrap returns [ErrHalted].
 func (e *HaltedError) Unwrap() error { return ErrHalted }
 
-// UnsupportedError gives the reason why the database, as it is set up, can't serve an operation.
+// UnsupportedError gives the reason why the database, as set up, can't serve an operation.
 type UnsupportedError struct{ Reason string }
 
 func (e *UnsupportedError) Error() string {
@@ -237,8 +237,8 @@ func (e *UnsupportedError) Error() string {
 // Unwrap returns [ErrUnsupported].
 func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }
 
-// DeniedError reports the rights that a database role lacks. Grants are the statements that grant them; the owner of
-// the tables can run them.
+// DeniedError reports the rights missing for a database role. Grants are the statements to grant the rights; the owner
+// of the tables can run the statements.
 type DeniedError struct {
 	User   string // the database role, quoted for SQL
 	Grants []string
@@ -269,7 +269,7 @@ type StreamGapError struct {
 	Execution id.ExecutionID
 	Attempt   int
 	Frames    int64              // how many are missing
-	After     wire.FramePosition // the last frame before them that the reader has had; zero: none
+	After     wire.FramePosition // the last earlier frame read; zero: none
 }
 
 func (e *StreamGapError) Error() string {
@@ -279,7 +279,7 @@ func (e *StreamGapError) Error() string {
 // Unwrap returns [ErrStreamGap].
 func (e *StreamGapError) Unwrap() error { return ErrStreamGap }
 
-// DecodeError is a stored payload or result that can't be decoded into the type of its kind. Its text never contains
+// DecodeError is a stored payload or result that can't be decoded into the type of the kind. The text never contains
 // the stored value, but the text of Err may.
 type DecodeError struct {
 	Kind string // the kind's name
