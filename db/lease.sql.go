@@ -48,7 +48,7 @@ type LockAttemptsParams struct {
 // Passages: locked_attempts.
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 // engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
-// engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
+// engine.TakeSignal, engine.WaitForChildren, stream.Append, stream.AppendBatch.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 // attempt_index).
 func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsParams) ([]int32, error) {
@@ -132,7 +132,7 @@ type LockExecutionsRow struct {
 // engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 // engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
-// engine.AppendFrames, engine.AppendFrameBatch.
+// stream.Append, stream.AppendBatch.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
 func (q *Queries) LockExecutions(ctx context.Context, db DBTX, arg LockExecutionsParams) ([]LockExecutionsRow, error) {
@@ -277,8 +277,8 @@ type ReadLeasesRow struct {
 // engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 // engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 // engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
-// engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFrameBatch,
-// engine.AppendFramesEach.
+// engine.WaitForChildren, engine.WaitForChildrenEach, stream.Append, stream.AppendBatch,
+// stream.AppendEach.
 // Locks: none.
 func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams) ([]ReadLeasesRow, error) {
 	rows, err := db.Query(ctx, readLeases,
@@ -511,7 +511,7 @@ type TakeAttemptsParams struct {
 // Passages: locked_attempts.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
-// engine.AppendFramesEach.
+// stream.AppendEach.
 // Locks: L2 skips (attempt rows FOR UPDATE).
 func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeAttempts, arg.PartitionKeys, arg.ExecutionIDs, arg.AttemptIndexes)
@@ -591,7 +591,7 @@ type TakeExecutionsRow struct {
 // engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 // engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 // engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
-// upkeep.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
+// upkeep.ExpireWaits, upkeep.ResumeCallers, stream.AppendEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {
 	rows, err := db.Query(ctx, takeExecutions, arg.PartitionKeys, arg.ExecutionIDs)

@@ -176,7 +176,7 @@ type AppendFramesRow struct {
 // except that FlowFabric may have changed the execution alone, which is read without a lock.
 //
 // Passages: stream_moved, frame_fields.
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 func (q *Queries) AppendFrames(ctx context.Context, db DBTX, arg AppendFramesParams) ([]AppendFramesRow, error) {
 	rows, err := db.Query(ctx, appendFrames,
@@ -276,7 +276,7 @@ type InsertFramesParams struct {
 // its answer; a frame's place is 0 for the last one and negative before it.
 //
 // Passages: frame_fields.
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 new. The caller holds the attempt.
 func (q *Queries) InsertFrames(ctx context.Context, db DBTX, arg InsertFramesParams) error {
 	_, err := db.Exec(ctx, insertFrames,
@@ -349,7 +349,7 @@ type MoveStreamRow struct {
 // behind, which is negative for any number.
 //
 // Passages: stream_moved.
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 func (q *Queries) MoveStream(ctx context.Context, db DBTX, arg MoveStreamParams) (MoveStreamRow, error) {
 	row := db.QueryRow(ctx, moveStream,

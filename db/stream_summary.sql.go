@@ -41,7 +41,7 @@ type GetStreamSummaryRow struct {
 
 // GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
 //
-// Used by: engine.StreamSummary.
+// Used by: stream.ReadSummary.
 // Locks: none.
 func (q *Queries) GetStreamSummary(ctx context.Context, db DBTX, arg GetStreamSummaryParams) (GetStreamSummaryRow, error) {
 	row := db.QueryRow(ctx, getStreamSummary, arg.PartitionKey, arg.ExecutionID, arg.AttemptIndex)
@@ -94,7 +94,7 @@ type MergeSummaryRow struct {
 // MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
 // size of the document in bytes. kept: summary frames of the attempt, these included.
 //
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 func (q *Queries) MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error) {
 	row := db.QueryRow(ctx, mergeSummary,

@@ -44,7 +44,7 @@ type GetStreamMetaRow struct {
 // GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
 // known is false if the attempt has written none.
 //
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: none. The caller holds the attempt.
 func (q *Queries) GetStreamMeta(ctx context.Context, db DBTX, arg GetStreamMetaParams) (GetStreamMetaRow, error) {
 	row := db.QueryRow(ctx, getStreamMeta, arg.PartitionKey, arg.ExecutionID, arg.AttemptIndex)
@@ -167,7 +167,7 @@ type PutStreamMetaParams struct {
 // PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
 // the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 //
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 func (q *Queries) PutStreamMeta(ctx context.Context, db DBTX, arg PutStreamMetaParams) error {
 	_, err := db.Exec(ctx, putStreamMeta,
@@ -243,7 +243,7 @@ type TrimDurableFramesParams struct {
 // TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
 // each.
 //
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 func (q *Queries) TrimDurableFrames(ctx context.Context, db DBTX, arg TrimDurableFramesParams) error {
 	_, err := db.Exec(ctx, trimDurableFrames,
@@ -327,7 +327,7 @@ type TrimSummaryFramesParams struct {
 // TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
 // one.
 //
-// Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+// Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 func (q *Queries) TrimSummaryFrames(ctx context.Context, db DBTX, arg TrimSummaryFramesParams) error {
 	_, err := db.Exec(ctx, trimSummaryFrames,

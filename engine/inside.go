@@ -9,13 +9,10 @@ func init() {
 	inside.Of = func(engine any) inside.Parts {
 		e := engine.(*Engine)
 		return inside.Parts{
-			Outboxes: e.shared.outboxes, Tx: e.c.Tx, Log: e.cfg.Log, Now: e.cfg.Now, MaxFrame: e.c.Streams.MaxPayload,
+			Outboxes: e.shared.outboxes, Tx: e.c.Tx, Log: e.cfg.Log, Now: e.cfg.Now,
 			CallEnded: func() { core.Remind(e.c.CallEnded) }, SequenceEnded: e.c.SequenceEnded, Silence: e.c.Notifier.Silence,
 			WaitingReports: e.usage.count,
 		}
-	}
-	inside.CheckFrame = func(frame any) error {
-		return core.Wrap(opAppendFrames, checkFrame(frame.(*FrameSpec), MaxFramePayload))
 	}
 	inside.Classify = func(op string, err error) error {
 		if err == nil {

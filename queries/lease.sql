@@ -110,8 +110,8 @@ FROM renewed AS r;
 -- engine.Claimer.CompleteAndClaim, engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.ReportProgress, engine.DelayExecution, engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint,
 -- engine.CloseWaitpoint, engine.TakeSignal, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps,
--- engine.WaitForChildren, engine.WaitForChildrenEach, engine.AppendFrames, engine.AppendFrameBatch,
--- engine.AppendFramesEach.
+-- engine.WaitForChildren, engine.WaitForChildrenEach, stream.Append, stream.AppendBatch,
+-- stream.AppendEach.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -197,7 +197,7 @@ LEFT JOIN LATERAL (
 -- engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
 -- engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
--- engine.AppendFrames, engine.AppendFrameBatch.
+-- stream.Append, stream.AppendBatch.
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 -- include locked_executions: lock = FOR NO KEY UPDATE
@@ -209,7 +209,7 @@ LEFT JOIN LATERAL (
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
 -- engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 -- engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
--- upkeep.ExpireWaits, upkeep.ResumeCallers, engine.AppendFramesEach.
+-- upkeep.ExpireWaits, upkeep.ResumeCallers, stream.AppendEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 -- include locked_executions: lock = FOR NO KEY UPDATE SKIP LOCKED
 
@@ -219,7 +219,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.DelayExecution,
 -- engine.Suspend, engine.RecordStep, engine.Call, engine.CreateWaitpoint, engine.CloseWaitpoint,
--- engine.TakeSignal, engine.WaitForChildren, engine.AppendFrames, engine.AppendFrameBatch.
+-- engine.TakeSignal, engine.WaitForChildren, stream.Append, stream.AppendBatch.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 -- include locked_attempts: lock = FOR UPDATE
@@ -229,7 +229,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
--- engine.AppendFramesEach.
+-- stream.AppendEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 -- include locked_attempts: lock = FOR UPDATE SKIP LOCKED
 

@@ -8,7 +8,7 @@
 -- increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
 -- except that FlowFabric may have changed the execution alone, which is read without a lock.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -128,7 +128,7 @@ FROM moved AS m;
 -- MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
 -- behind, which is negative for any number.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 UPDATE ff_attempt AS a
 SET
@@ -148,7 +148,7 @@ RETURNING
 -- InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
 -- its answer; a frame's place is 0 for the last one and negative before it.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 new. The caller holds the attempt.
 INSERT INTO ff_stream_frame (
     partition_key, execution_id, attempt_index, ts_ms, seq, mode, created_at_ms, ffx_lease_epoch, ffx_number, ffx_durable,

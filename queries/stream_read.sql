@@ -6,8 +6,8 @@
 -- A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
 -- there.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach, engine.CountFrames, engine.ReadStream,
--- engine.TailStream.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach, stream.Count, stream.Read,
+-- stream.Tail.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -78,7 +78,7 @@ LEFT JOIN LATERAL (
 -- ListFrames lists frames of the streams of attempts, in the order of their ids: of each at most as many as its size,
 -- behind one id and up to another; ord (from 0) is the input position.
 --
--- Used by: engine.ReadStream, engine.TailStream.
+-- Used by: stream.Read, stream.Tail.
 -- Locks: none.
 WITH input AS (
     SELECT

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 	"unicode/utf8"
-
-	"github.com/flowfabric/flowfabric-go/engine"
 )
 
 // idleBuffer is how many bytes a client keeps for its next event.
@@ -23,12 +21,12 @@ type client struct {
 	written bool         // something waits for a flush
 	buffer  bytes.Buffer // the event that is written
 	json    *json.Encoder
-	at      engine.StreamPosition // behind the newest frame, which may be hidden
-	had     engine.StreamPosition // of the last event
-	trimmed int64                 // frames before hidden ones that are no longer kept
+	at      Position // behind the newest frame, which may be hidden
+	had     Position // of the last event
+	trimmed int64    // frames before hidden ones that are no longer kept
 }
 
-func newClient(w http.ResponseWriter, timeout time.Duration, after engine.StreamPosition) *client {
+func newClient(w http.ResponseWriter, timeout time.Duration, after Position) *client {
 	c := &client{w: w, control: http.NewResponseController(w), timeout: timeout, at: after, had: after}
 	c.json = json.NewEncoder(&c.buffer)
 	c.json.SetEscapeHTML(false)
@@ -83,7 +81,7 @@ func (c *client) moved() string {
 }
 
 // hide passes over a frame.
-func (c *client) hide(f *engine.StreamFrame) {
+func (c *client) hide(f *Entry) {
 	c.at = f.Position()
 	c.trimmed += f.Trimmed
 }
@@ -106,13 +104,13 @@ type gapData struct {
 }
 
 type endData struct {
-	Attempt int              `json:"attempt"`
-	Reason  engine.StreamEnd `json:"reason,omitempty"`
-	Trimmed int64            `json:"trimmed,omitempty"`
+	Attempt int   `json:"attempt"`
+	Reason  End   `json:"reason,omitempty"`
+	Trimmed int64 `json:"trimmed,omitempty"`
 }
 
 // frame sends a frame, or the end of its attempt.
-func (c *client) frame(f *engine.StreamFrame) error {
+func (c *client) frame(f *Entry) error {
 	c.at = f.Position()
 	c.had = c.at
 	at, trimmed := c.at.String(), f.Trimmed+c.trimmed

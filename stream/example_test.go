@@ -20,7 +20,7 @@ func ExampleHandler() {
 			}
 			return executionOf(user, r.FormValue("chat")), nil
 		},
-		Show: func(f *engine.StreamFrame) bool { return f.Type == "begin" || f.Type == "token" },
+		Show: func(f *stream.Entry) bool { return f.Type == "begin" || f.Type == "token" },
 	})
 	if err != nil {
 		panic(err)

@@ -26,7 +26,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Errors that Authorize may return, wrapped or not, for another answer than 404.
@@ -46,7 +46,7 @@ type Config struct {
 
 	// Show selects the frames that a page may see, usually by their types. A handler's logs and the output of its
 	// subprocesses are frames too. Default: all are shown.
-	Show func(f *engine.StreamFrame) bool
+	Show func(f *Entry) bool
 
 	// Heartbeat is the longest silence: then a comment is sent, which keeps proxies from closing the connection. Default
 	// [DefaultHeartbeat].
@@ -92,7 +92,7 @@ const (
 // before: frames of finished turns and steps are not repeated. So let the handler write a frame before output that it repeats,
 // and clear the page at that frame, not at another attempt or epoch.
 //
-// The id of an event is the text of an [engine.StreamPosition]. Behind hidden frames a heartbeat has an id and no data:
+// The id of an event is the text of an [Position]. Behind hidden frames a heartbeat has an id and no data:
 // browsers keep the id, and see no event. The header Last-Event-ID or, without it, the parameter "after" continues behind it;
 // anything else there is 400. Behind the end the answer is 204, and browsers then stop. They stop after every status but 200,
 // so a database that can't be reached is an event interrupted.
@@ -107,7 +107,7 @@ func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
 	switch {
 	case cfg.Authorize == nil:
 		return nil, &fferr.InputError{Field: "Config.Authorize", Reason: "is missing"}
-	case inside.Of(eng).Tx != nil:
+	case core.Of(eng).Tx != nil:
 		return nil, &fferr.InputError{Field: "WithTx", Reason: "a stream would hold the caller's transaction: use the engine on the pool"}
 	case cfg.Heartbeat < 0:
 		return nil, &fferr.InputError{Field: "Config.Heartbeat", Reason: "is negative"}
@@ -119,14 +119,14 @@ func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
 		return nil, &fferr.InputError{Field: "Config.MaxAge", Reason: "is negative"}
 	}
 	if cfg.Show == nil {
-		cfg.Show = func(*engine.StreamFrame) bool { return true }
+		cfg.Show = func(*Entry) bool { return true }
 	}
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, DefaultHeartbeat)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, DefaultWriteTimeout)
 	cfg.Reconnect = cmp.Or(cfg.Reconnect, DefaultReconnect)
 	cfg.MaxAge = cmp.Or(cfg.MaxAge, DefaultMaxAge)
 	if cfg.Log == nil {
-		cfg.Log = inside.Of(eng).Log
+		cfg.Log = core.Of(eng).Log
 	}
 	return &handler{eng: eng, cfg: cfg}, nil
 }
@@ -184,21 +184,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func notFound(w http.ResponseWriter) { http.Error(w, "not found", http.StatusNotFound) }
 
 // position returns the position that a request continues at.
-func position(r *http.Request) (engine.StreamPosition, error) {
+func position(r *http.Request) (Position, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
 		text = r.URL.Query().Get("after")
 	}
 	if text == "" {
-		return engine.StreamPosition{}, nil
+		return Position{}, nil
 	}
-	return engine.ParseStreamPosition(text)
+	return ParsePosition(text)
 }
 
 // ended reports whether nothing can follow after a position.
-func (h *handler) ended(ctx context.Context, x id.ExecutionID, after engine.StreamPosition) (bool, error) {
+func (h *handler) ended(ctx context.Context, x id.ExecutionID, after Position) (bool, error) {
 	_, closed := after.Attempt()
-	page, err := h.eng.ReadStream(ctx, x, engine.StreamRange{After: after, Limit: 1})
+	page, err := Read(ctx, h.eng, x, Range{After: after, Limit: 1})
 	return err == nil && closed && page.Closed != nil && page.Closed.Last && len(page.Frames) == 0, err
 }
 
@@ -229,7 +229,7 @@ func (h *handler) serve(ctx context.Context, c *client, x id.ExecutionID, err er
 
 // value is a frame, or the error of a tail.
 type value struct {
-	frame engine.StreamFrame
+	frame Entry
 	err   error
 }
 
@@ -247,7 +247,7 @@ func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID) (err,
 	after := c.at
 	tail.Go(func() {
 		defer close(values)
-		for frame, err := range h.eng.TailStream(ctx, x, engine.TailOptions{After: after}) {
+		for frame, err := range Tail(ctx, h.eng, x, TailOptions{After: after}) {
 			select {
 			case values <- value{frame, err}:
 			case <-ctx.Done():

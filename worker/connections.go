@@ -9,9 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // A run has connections besides its engine's pool, so handlers that use up the pool cost time, not leases. The run
@@ -43,9 +46,23 @@ func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, res
 	return e.WithTx(tx).CompleteExecution(ctx, l, result)
 }
 
-func (e onEngine) inTx(tx pgx.Tx) frameAppender { return e.WithTx(tx) }
+func (e onEngine) inTx(tx pgx.Tx) frameAppender { return onEngine{e.WithTx(tx)} }
 
-func (e onEngine) maxPayload() int { return inside.Of(e.Engine).MaxFrame }
+func (e onEngine) maxPayload() int { return core.Of(e.Engine).Streams.MaxPayload }
+
+func (e onEngine) checkFrame(f *stream.FrameSpec) error { return stream.Check(e.Engine, f) }
+
+func (e onEngine) appendBatch(ctx context.Context, b stream.Batch) (stream.Appended, error) {
+	return stream.AppendBatch(ctx, e.Engine, b)
+}
+
+func (e onEngine) appendEach(ctx context.Context, batches []stream.Batch) ([]fferr.Outcome[stream.Appended], error) {
+	return stream.AppendEach(ctx, e.Engine, batches)
+}
+
+func (e onEngine) countFrames(ctx context.Context, leases []engine.Lease) ([]int64, error) {
+	return stream.Count(ctx, e.Engine, leases)
+}
 
 func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
 

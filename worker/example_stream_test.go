@@ -8,12 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
 // Token is declared once, for the handlers that write the frames and the programs that read them.
-var Token = engine.Frame[string]{Type: "token"}
+var Token = stream.Frame[string]{Type: "token"}
 
 // Tokens of a model become frames of the execution's output as they come. Readers follow them by Token.Tail.
 func ExampleJob_Stream() {
@@ -37,8 +37,8 @@ func ExampleStream_Writer() {
 		log := slog.New(job.Stream().LogHandler(nil))
 		log.InfoContext(ctx, "resizing", "width", job.Args.Width)
 		convert := exec.CommandContext(ctx, "convert", job.Args.Image, "-resize", fmt.Sprint(job.Args.Width), "small.png")
-		convert.Stdout = job.Stream().Writer(engine.FrameStdout)
-		convert.Stderr = job.Stream().Writer(engine.FrameStderr)
+		convert.Stdout = job.Stream().Writer(stream.Stdout)
+		convert.Stderr = job.Stream().Writer(stream.Stderr)
 		return ResizeResult{URL: "small.png"}, convert.Run()
 	})
 }
@@ -47,7 +47,7 @@ func ExampleStream_Writer() {
 func ExampleTurnTx_WriteFrame() {
 	var (
 		w      *worker.Worker // = worker.New(…)
-		Billed = engine.Frame[int64]{Type: "billed"}
+		Billed = stream.Frame[int64]{Type: "billed"}
 	)
 	worker.Handle(w, Bill, func(ctx context.Context, job worker.Job[Order]) (struct{}, error) {
 		return struct{}{}, worker.Turn(ctx, job, "bill", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {

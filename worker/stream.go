@@ -8,7 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // Limits of the frames waiting to be appended. A write blocks at any of these limits.
@@ -22,12 +22,12 @@ const (
 var ErrStreamOver = errors.New("stream is over: its handler has returned")
 
 // Stream returns the output stream of the attempt, to which the handler writes frames for readers elsewhere: see
-// [engine.Engine.TailStream]. It is the same stream at each call.
+// [stream.Tail]. It is the same stream at each call.
 //
-//	err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: token, Type: "token"})
+//	err := job.Stream().WriteFrame(ctx, stream.FrameSpec{Payload: token, Type: "token"})
 //
 // Frames are buffered, and appended in the background together with the frames of other jobs. The worker appends the
-// rest before it settles the attempt, also after an error or a panic. [engine.Frame] writes typed frames.
+// rest before it settles the attempt, also after an error or a panic. [stream.Frame] writes typed frames.
 func (j Job[In]) Stream() *Stream {
 	if j.steps == nil {
 		return &Stream{err: errNoWorker}
@@ -55,7 +55,7 @@ type Stream struct {
 
 	mu      sync.Mutex
 	changed chan struct{}      // closed and replaced at each change that something may wait for; nil until needed
-	frames  []engine.FrameSpec // to be appended, in order
+	frames  []stream.FrameSpec // to be appended, in order
 	bytes   int                // of these
 	written int64              // frames taken so far
 	gone    int64              // frames that have left the buffer: appended or refused
@@ -81,7 +81,7 @@ func newStream(a *appender, l engine.Lease, continued bool) *Stream {
 //
 // Errors: [fferr.ErrInvalidInput] for this frame; [ErrLeaseLost]; [ErrStreamOver]; ctx's cause if ctx ends while the
 // buffer is full. Only [Stream.Flush] reports stored frames, or frames refused by the server.
-func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
+func (s *Stream) WriteFrame(ctx context.Context, f stream.FrameSpec) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrLeaseLost) {
 		return cause
 	}
@@ -101,22 +101,22 @@ func (s *Stream) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
 }
 
 // check returns the error for a frame that is refused at once. A job for a test has the default limits.
-func (s *Stream) check(f *engine.FrameSpec) error {
+func (s *Stream) check(f *stream.FrameSpec) error {
 	switch {
 	case s.forTest:
-		return inside.CheckFrame(f)
+		return stream.Check(nil, f)
 	case s.appender == nil:
 		return nil
 	}
-	return s.appender.eng.CheckFrame(f)
+	return s.appender.eng.checkFrame(f)
 }
 
 // add puts a frame into the buffer. If the buffer is full, add returns a channel that is closed when the caller should
 // try again.
-func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
+func (s *Stream) add(f stream.FrameSpec) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := sizeOf([]engine.FrameSpec{f})
+	size := sizeOf([]stream.FrameSpec{f})
 	switch {
 	case s.err != nil:
 		return nil, s.err
@@ -133,9 +133,9 @@ func (s *Stream) add(f engine.FrameSpec) (wait <-chan struct{}, err error) {
 }
 
 // put puts a frame into the buffer, which has space. The caller holds the mutex.
-func (s *Stream) put(f engine.FrameSpec) {
+func (s *Stream) put(f stream.FrameSpec) {
 	s.frames = append(s.frames, f)
-	s.bytes += sizeOf([]engine.FrameSpec{f})
+	s.bytes += sizeOf([]stream.FrameSpec{f})
 	s.written++
 	if !s.forTest && !s.queued {
 		s.queued = true
@@ -246,7 +246,7 @@ func (s *Stream) leave(n int) {
 }
 
 // sizeOf returns the bytes of frames: of their payloads, types and correlations.
-func sizeOf(frames []engine.FrameSpec) int {
+func sizeOf(frames []stream.FrameSpec) int {
 	n := 0
 	for i := range frames {
 		n += len(frames[i].Payload) + len(frames[i].Type) + len(frames[i].Correlation)

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // StreamDelay is how long frames wait for others before they are appended together. A flush does not wait. Under load
@@ -183,7 +184,7 @@ func (a *appender) collect(timer *time.Timer) bool {
 // flight is the frames of one stream in a call.
 type flight struct {
 	stream *Stream
-	frames []engine.FrameSpec
+	frames []stream.FrameSpec
 	behind int64
 }
 
@@ -193,9 +194,9 @@ type flight struct {
 const maxAlone = 4
 
 // isAlone reports whether frames of a stream are probably appended in a transaction of their own. The caller holds the mutex.
-func (s *Stream) isAlone(frames []engine.FrameSpec) bool {
-	return s.busy || s.behind() == probing || slices.ContainsFunc(frames, func(f engine.FrameSpec) bool {
-		return f.Mode != "" && f.Mode != engine.FrameDurable
+func (s *Stream) isAlone(frames []stream.FrameSpec) bool {
+	return s.busy || s.behind() == probing || slices.ContainsFunc(frames, func(f stream.FrameSpec) bool {
+		return f.Mode != "" && f.Mode != stream.Durable
 	})
 }
 
@@ -206,7 +207,7 @@ func (a *appender) take(now time.Time) (batch []flight, pause time.Duration, mor
 	waiting := a.waiting
 	a.waiting = nil
 	a.mu.Unlock()
-	frames, bytes, alone := engine.MaxFrames, engine.MaxFrameBatch, maxAlone
+	frames, bytes, alone := stream.MaxFrames, stream.MaxBytes, maxAlone
 	var left, taken []*Stream
 	for _, s := range waiting {
 		s.mu.Lock()
@@ -262,18 +263,18 @@ func (r *run) append(batch []flight) error {
 		r.appender.failing.Log(r.cfg.Log, "cannot append frames of output streams; retrying: check the database", "error", err)
 		return err
 	}
-	batches := make([]engine.FrameBatch, len(batch))
+	batches := make([]stream.Batch, len(batch))
 	for i := range batch {
 		f := &batch[i]
 		f.stream.mu.Lock()
 		f.behind = f.stream.behind()
 		f.stream.mu.Unlock()
-		batches[i] = engine.FrameBatch{Lease: f.stream.lease, Frames: f.frames, Behind: &f.behind}
+		batches[i] = stream.Batch{Lease: f.stream.lease, Frames: f.frames, Behind: &f.behind}
 	}
-	outcomes, err := r.settling.AppendFramesEach(calling, batches)
+	outcomes, err := r.settling.appendEach(calling, batches)
 	var reason error
 	for i, f := range batch {
-		outcome := fferr.Outcome[engine.Appended]{Err: err}
+		outcome := fferr.Outcome[stream.Appended]{Err: err}
 		if err == nil {
 			outcome = outcomes[i]
 		}
@@ -299,7 +300,7 @@ func (r *run) count(ctx context.Context, batch []flight) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	counts, err := r.settling.CountFrames(ctx, leases)
+	counts, err := r.settling.countFrames(ctx, leases)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // outcomes is a handler's stream on a fake engine whose answers are lost.
@@ -24,7 +25,7 @@ func (o *outcomes) write(n int) error { return o.stream.WriteFrame(o.ctx, frame(
 
 // join appends the buffer and a frame in a transaction of a turn, which is committed. Its answer is lost unless answered is
 // set.
-func (o *outcomes) join(of *turn, answered bool, others ...engine.FrameSpec) error {
+func (o *outcomes) join(of *turn, answered bool, others ...stream.FrameSpec) error {
 	j, err := o.stream.join(o.ctx, o.eng, others, of)
 	if err == nil && j != nil {
 		j.end(answered)
@@ -73,7 +74,7 @@ func TestUnknownOutcomesOfTransactionsLoseAndDoubleNoFrame(t *testing.T) {
 			return errors.Join(o.join(&turn{}, false, frame(0)), o.join(&turn{place: &place{}}, true, frame(1)), o.write(2))
 		}, 3},
 		{"the handler appends a frame itself, then writes one", nil, func(o *outcomes) error {
-			_, err := o.eng.AppendFramesEach(o.ctx, []engine.FrameBatch{{Lease: o.job.Lease, Frames: []engine.FrameSpec{frame(0)}}})
+			_, err := o.eng.appendEach(o.ctx, []stream.Batch{{Lease: o.job.Lease, Frames: []stream.FrameSpec{frame(0)}}})
 			return errors.Join(err, o.write(1))
 		}, 2},
 	} {
@@ -84,7 +85,7 @@ func TestUnknownOutcomesOfTransactionsLoseAndDoubleNoFrame(t *testing.T) {
 				failed = c.run(o)
 				answers := c.appends
 				o.eng.mu.Lock()
-				o.eng.streams.appendErr = func(b engine.FrameBatch) (before, after error) {
+				o.eng.streams.appendErr = func(b stream.Batch) (before, after error) {
 					if len(answers) > 0 && *b.Behind != probing {
 						before, answers = answers[0], answers[1:]
 					}
@@ -109,7 +110,7 @@ func TestAppendThatIsCommittedLateIsNotRepeated(t *testing.T) {
 	var busy chan struct{}
 	writing(t, Config{}, func(f *fakeEngine) {
 		busy = make(chan struct{})
-		f.streams.appendErr = func(b engine.FrameBatch) (before, after error) {
+		f.streams.appendErr = func(b stream.Batch) (before, after error) {
 			calls++
 			switch calls {
 			case 1:
@@ -138,7 +139,7 @@ func TestAppendThatIsCommittedLateIsNotRepeated(t *testing.T) {
 func TestTurnsFramesAreRefusedWhenTheStreamIsOver(t *testing.T) {
 	t.Parallel()
 	job := Job[struct{}]{eng: new(fakeEngine), steps: &steps{over: true}}
-	_, err := job.Stream().join(t.Context(), new(fakeEngine), []engine.FrameSpec{frame(0)}, new(turn))
+	_, err := job.Stream().join(t.Context(), new(fakeEngine), []stream.FrameSpec{frame(0)}, new(turn))
 	if !errors.Is(err, ErrStreamOver) {
 		t.Errorf("joined with %v", err)
 	}
@@ -150,7 +151,7 @@ func TestOnlyItsOwnFramesRefuseATurn(t *testing.T) {
 	writing(t, Config{}, func(f *fakeEngine) {
 		f.streams.appendErr = refuseBad
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
-		bad := engine.FrameSpec{Payload: []byte("bad")}
+		bad := stream.FrameSpec{Payload: []byte("bad")}
 		s := job.Stream()
 		eng := job.eng.(*fakeEngine)
 		o := &outcomes{ctx, eng, job, s}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // appendState is what a stream knows about its frames in the database. Only the holder of the lease appends to the
@@ -107,7 +107,7 @@ func (s *Stream) moved(count int64) (committed try, ok bool) {
 
 // answered notes the outcome of an append of the first n frames behind a number of others. It returns an error that is worth
 // a log entry: the frames stay in the buffer for another try.
-func (s *Stream) answered(n int, behind int64, appended engine.Appended, err error) error {
+func (s *Stream) answered(n int, behind int64, appended stream.Appended, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.change()
@@ -155,7 +155,7 @@ func (s *Stream) refuse(n int, err error) {
 }
 
 // next returns the frames to append next: at most so many, with at most so many bytes. The caller holds the mutex.
-func (s *Stream) next(most, bytes int) []engine.FrameSpec {
+func (s *Stream) next(most, bytes int) []stream.FrameSpec {
 	if s.alone > 0 || s.behind() == probing {
 		most = min(most, 1)
 	}
@@ -164,10 +164,10 @@ func (s *Stream) next(most, bytes int) []engine.FrameSpec {
 }
 
 // fitting returns how many of the first frames fit into one append.
-func fitting(frames []engine.FrameSpec, most, bytes int) (n int) {
-	summaries := engine.MaxSummaryFrames
+func fitting(frames []stream.FrameSpec, most, bytes int) (n int) {
+	summaries := stream.MaxSummaryFrames
 	for n < min(most, len(frames)) {
-		if frames[n].Mode == engine.FrameSummary {
+		if frames[n].Mode == stream.Summary {
 			summaries--
 		}
 		bytes -= sizeOf(frames[n : n+1])

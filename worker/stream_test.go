@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // writing runs a handler of one execution on a fake engine until it has been settled, and returns its execution.
@@ -37,10 +38,10 @@ func writing(
 	})
 }
 
-func frame(n int) engine.FrameSpec { return engine.FrameSpec{Payload: []byte(strconv.Itoa(n))} }
+func frame(n int) stream.FrameSpec { return stream.FrameSpec{Payload: []byte(strconv.Itoa(n))} }
 
 // writeAll writes frames 0 to n-1.
-func writeAll(ctx context.Context, w engine.FrameWriter, n int) error {
+func writeAll(ctx context.Context, w stream.FrameWriter, n int) error {
 	for i := range n {
 		if err := w.WriteFrame(ctx, frame(i)); err != nil {
 			return err
@@ -124,10 +125,10 @@ func TestFullBufferBlocksUntilThereIsRoom(t *testing.T) {
 func TestWriteStopsWaitingWhenTheLeaseIsLost(t *testing.T) {
 	var got error
 	writing(t, Config{}, func(f *fakeEngine) {
-		f.streams.appendErr = func(engine.FrameBatch) (before, after error) { return errors.New("out of reach"), nil }
+		f.streams.appendErr = func(stream.Batch) (before, after error) { return errors.New("out of reach"), nil }
 		f.renewErr = func(engine.Lease) (item, call error) { return nil, errors.New("out of reach") }
 	}, func(_ context.Context, job Job[struct{}]) (int, error) {
-		out := job.Stream().Writer(engine.FrameStdout)
+		out := job.Stream().Writer(stream.Stdout)
 		for got == nil {
 			_, got = out.Write([]byte("line\n"))
 		}
@@ -146,7 +147,7 @@ func TestWriteStopsWaitingWhenTheLeaseIsLost(t *testing.T) {
 func TestRefusedLeaseEndsTheStream(t *testing.T) {
 	var flushed, next error
 	writing(t, Config{}, func(f *fakeEngine) {
-		f.streams.appendErr = func(engine.FrameBatch) (before, after error) { return fferr.ErrStaleLease, nil }
+		f.streams.appendErr = func(stream.Batch) (before, after error) { return fferr.ErrStaleLease, nil }
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		if err := writeAll(ctx, job.Stream(), 1); err != nil {
 			return 0, err
@@ -173,7 +174,7 @@ func TestFramesSurviveBusyRowsAndLostAnswers(t *testing.T) {
 			const n = 2_500
 			calls := 0
 			inBubble(t, Config{}, func(w *Worker, f *fakeEngine) {
-				f.streams.appendErr = func(engine.FrameBatch) (before, after error) {
+				f.streams.appendErr = func(stream.Batch) (before, after error) {
 					calls++
 					switch calls % 4 {
 					case 1:
@@ -252,8 +253,8 @@ func TestFramesOfAllStreamsShareACall(t *testing.T) {
 }
 
 // refuseBad refuses appends with a frame "bad".
-func refuseBad(b engine.FrameBatch) (before, after error) {
-	if slices.ContainsFunc(b.Frames, func(f engine.FrameSpec) bool { return string(f.Payload) == "bad" }) {
+func refuseBad(b stream.Batch) (before, after error) {
+	if slices.ContainsFunc(b.Frames, func(f stream.FrameSpec) bool { return string(f.Payload) == "bad" }) {
 		return &fferr.InputError{Field: "frames", Reason: "has a value that can't be stored"}, nil
 	}
 	return nil, nil
@@ -269,7 +270,7 @@ func TestFewStreamsOfACallHaveATransactionOfTheirOwn(t *testing.T) {
 		on(w, "write", func(ctx context.Context, job Job[struct{}]) (int, error) {
 			for n := range each {
 				f := frame(n)
-				f.Mode = engine.FrameBestEffort
+				f.Mode = stream.BestEffort
 				if err := job.Stream().WriteFrame(ctx, f); err != nil {
 					return 0, err
 				}
@@ -291,7 +292,7 @@ func TestFewStreamsOfACallHaveATransactionOfTheirOwn(t *testing.T) {
 		for i, batches := range b.eng.streams.batches {
 			alone := 0
 			for _, batch := range batches {
-				if batch.Frames[0].Mode == engine.FrameBestEffort {
+				if batch.Frames[0].Mode == stream.BestEffort {
 					alone++
 				}
 				if batch.Lease.Execution == durable.ID && i > 1 {
@@ -319,7 +320,7 @@ func TestRefusedFrameIsReportedAndLeftOut(t *testing.T) {
 		f.streams.appendErr = refuseBad
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		for _, payload := range []string{"0", "1", "bad", "2"} {
-			if err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: []byte(payload)}); err != nil {
+			if err := job.Stream().WriteFrame(ctx, stream.FrameSpec{Payload: []byte(payload)}); err != nil {
 				return 0, err
 			}
 		}
@@ -381,7 +382,7 @@ func TestLimitsCountTypesAndCorrelations(t *testing.T) {
 		f.streams.blocked = blocked
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		for written < MaxStreamFrames {
-			if err := job.Stream().WriteFrame(ctx, engine.FrameSpec{Type: text, Correlation: text}); err != nil {
+			if err := job.Stream().WriteFrame(ctx, stream.FrameSpec{Type: text, Correlation: text}); err != nil {
 				return 0, err
 			}
 			written++
@@ -444,7 +445,7 @@ func TestShutdownStoresFrames(t *testing.T) {
 
 func TestShutdownEndsWithoutTheDatabase(t *testing.T) {
 	writing(t, Config{}, func(f *fakeEngine) {
-		f.streams.appendErr = func(engine.FrameBatch) (before, after error) { return errors.New("refused"), nil }
+		f.streams.appendErr = func(stream.Batch) (before, after error) { return errors.New("refused"), nil }
 	}, func(ctx context.Context, job Job[struct{}]) (int, error) {
 		return 0, writeAll(ctx, job.Stream(), 100)
 	}, func(t *testing.T, b *bubble, _ engine.Claimed) {
@@ -458,15 +459,15 @@ func TestShutdownEndsWithoutTheDatabase(t *testing.T) {
 func TestWriterSplitsAndLogHandlerWritesObjects(t *testing.T) {
 	t.Parallel()
 	job := JobForTest(struct{}{})
-	long := strings.Repeat("x", engine.MaxFramePayload+1)
-	if n, err := job.Stream().Writer(engine.FrameStdout).Write([]byte(long)); n != len(long) || err != nil {
+	long := strings.Repeat("x", stream.MaxPayload+1)
+	if n, err := job.Stream().Writer(stream.Stdout).Write([]byte(long)); n != len(long) || err != nil {
 		t.Fatal(n, err)
 	}
 	log := slog.New(job.Stream().LogHandler(&slog.HandlerOptions{Level: slog.LevelInfo}))
 	log.Debug("left out")
 	log.With("a", 1).WithGroup("g").Info("said", "b", 2)
 	frames := FramesForTest(job)
-	if len(frames) != 3 || len(frames[0].Payload)+len(frames[1].Payload) != len(long) || frames[0].Type != engine.FrameStdout {
+	if len(frames) != 3 || len(frames[0].Payload)+len(frames[1].Payload) != len(long) || frames[0].Type != stream.Stdout {
 		t.Fatalf("%d frames", len(frames))
 	}
 	var record struct {
@@ -474,7 +475,7 @@ func TestWriterSplitsAndLogHandlerWritesObjects(t *testing.T) {
 		A   int
 		G   struct{ B int }
 	}
-	if err := json.Unmarshal(frames[2].Payload, &record); err != nil || frames[2].Type != engine.FrameLog {
+	if err := json.Unmarshal(frames[2].Payload, &record); err != nil || frames[2].Type != stream.Log {
 		t.Fatal(err)
 	}
 	if record.Msg != "said" || record.A != 1 || record.G.B != 2 {
@@ -507,9 +508,9 @@ func TestValueMayLogWhileItIsLogged(t *testing.T) {
 func TestStreamForATestRefusesWhatAWorkerRefuses(t *testing.T) {
 	t.Parallel()
 	job := JobForTest(struct{}{})
-	for _, f := range []engine.FrameSpec{
-		{Payload: make([]byte, engine.MaxFramePayload+1)},
-		{Payload: []byte("1"), Mode: engine.FrameSummary},
+	for _, f := range []stream.FrameSpec{
+		{Payload: make([]byte, stream.MaxPayload+1)},
+		{Payload: []byte("1"), Mode: stream.Summary},
 		{Mode: "other"},
 	} {
 		if err := job.Stream().WriteFrame(t.Context(), f); !errors.Is(err, fferr.ErrInvalidInput) {
@@ -525,9 +526,9 @@ func TestStreamForATestRefusesWhatAWorkerRefuses(t *testing.T) {
 func TestWriterDividesNoCharacter(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("aé€😀", 20_000)
-	for _, size := range []int{1, 2, 3, 5, 7, engine.MaxFramePayload, len(text)} {
+	for _, size := range []int{1, 2, 3, 5, 7, stream.MaxPayload, len(text)} {
 		job := JobForTest(struct{}{})
-		out := job.Stream().Writer(engine.FrameStdout)
+		out := job.Stream().Writer(stream.Stdout)
 		for part := range slices.Chunk([]byte(text+"\xff\xe2"), size) {
 			if n, err := out.Write(part); n != len(part) || err != nil {
 				t.Fatal(n, err)

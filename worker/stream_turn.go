@@ -9,21 +9,22 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // frameAppender appends frames: an engine, or one that is bound to a transaction.
 type frameAppender interface {
-	AppendFrameBatch(ctx context.Context, b engine.FrameBatch) (engine.Appended, error)
-	CountFrames(ctx context.Context, leases []engine.Lease) ([]int64, error)
+	appendBatch(ctx context.Context, b stream.Batch) (stream.Appended, error)
+	countFrames(ctx context.Context, leases []engine.Lease) ([]int64, error)
 }
 
 // WriteFrame writes a frame to the stream of the job, with the turn: readers see it once the turn is committed, behind the
 // frames that the job's stream had in its buffer when the turn's function returned. If the turn is rolled back, so is the
-// frame. A turn has at most [engine.MaxFrames] frames, and [engine.MaxFrameBatch] bytes.
+// frame. A turn has at most [stream.MaxFrames] frames, and [stream.MaxBytes] bytes.
 //
 // Errors: [fferr.ErrInvalidInput], also after the return of the turn's function.
-func (t *TurnTx) WriteFrame(_ context.Context, f engine.FrameSpec) error {
-	if err := t.eng.CheckFrame(&f); err != nil {
+func (t *TurnTx) WriteFrame(_ context.Context, f stream.FrameSpec) error {
+	if err := stream.Check(t.eng, &f); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -31,10 +32,10 @@ func (t *TurnTx) WriteFrame(_ context.Context, f engine.FrameSpec) error {
 	switch {
 	case t.over:
 		return t.turn.place.refuse(&fferr.InputError{Field: "turn", Reason: "is over: write frames before its function returns"})
-	case len(t.frames) == engine.MaxFrames:
-		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has %d, the most that it may have", engine.MaxFrames)}
-	case t.frameBytes+len(f.Payload) > engine.MaxFrameBatch:
-		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has more than %d bytes of payloads", engine.MaxFrameBatch)}
+	case len(t.frames) == stream.MaxFrames:
+		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has %d, the most that it may have", stream.MaxFrames)}
+	case t.frameBytes+len(f.Payload) > stream.MaxBytes:
+		return &fferr.InputError{Field: "frames", Reason: fmt.Sprintf("the turn has more than %d bytes of payloads", stream.MaxBytes)}
 	}
 	f.Payload = slices.Clone(f.Payload)
 	t.frames = append(t.frames, f)
@@ -118,7 +119,7 @@ func (s *Stream) completeIn(ctx context.Context, eng frameAppender) error {
 // join leaves out a buffered frame that the server refuses; the next flush reports it. The appender skips the stream
 // until the caller ends the joint. join returns nil if there is nothing to append, or if an earlier transaction of the
 // same turn has been committed.
-func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.FrameSpec, t *turn) (*joint, error) {
+func (s *Stream) join(ctx context.Context, eng frameAppender, others []stream.FrameSpec, t *turn) (*joint, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (s *Stream) join(ctx context.Context, eng frameAppender, others []engine.Fr
 }
 
 // append appends the frames in the buffer and others. It reports whether there were any.
-func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.FrameSpec) (bool, error) {
+func (j *joint) append(ctx context.Context, eng frameAppender, others []stream.FrameSpec) (bool, error) {
 	s := j.stream
 	for {
 		s.mu.Lock()
@@ -142,7 +143,7 @@ func (j *joint) append(ctx context.Context, eng frameAppender, others []engine.F
 			return false, nil
 		}
 		if uncounted {
-			counts, err := eng.CountFrames(ctx, []engine.Lease{s.lease})
+			counts, err := eng.countFrames(ctx, []engine.Lease{s.lease})
 			if err != nil {
 				return false, err
 			}
@@ -209,29 +210,29 @@ type joinedFrames struct {
 // appendIn appends frames behind a number of others, and returns the result so far with an error. It leaves out
 // frames of the buffer, the first buffered ones, that the server refuses.
 func (s *Stream) appendIn(
-	ctx context.Context, eng frameAppender, frames []engine.FrameSpec, buffered int, behind int64,
+	ctx context.Context, eng frameAppender, frames []stream.FrameSpec, buffered int, behind int64,
 ) (joinedFrames, error) {
 	s.mu.Lock()
 	ends := s.completing
 	s.mu.Unlock()
 	joined := joinedFrames{count: behind}
-	most := engine.MaxFrames
+	most := stream.MaxFrames
 	for joined.frames < len(frames) {
 		rest, own := frames[joined.frames:], buffered-joined.frames
-		n := fitting(rest, most, engine.MaxFrameBatch)
+		n := fitting(rest, most, stream.MaxBytes)
 		before := joined.count
-		appended, err := eng.AppendFrameBatch(ctx, engine.FrameBatch{Lease: s.lease, Frames: rest[:n], Behind: &before, Ends: ends})
+		appended, err := eng.appendBatch(ctx, stream.Batch{Lease: s.lease, Frames: rest[:n], Behind: &before, Ends: ends})
 		switch {
 		case err == nil:
 			joined.count, joined.frames = appended.Frames, joined.frames+n
-			most = engine.MaxFrames
+			most = stream.MaxFrames
 		case errors.Is(err, fferr.ErrInvalidInput) && own > 0 && n > own:
 			most = own
 		case errors.Is(err, fferr.ErrInvalidInput) && own > 0 && n > 1:
 			most = n / 2
 		case errors.Is(err, fferr.ErrInvalidInput) && own > 0:
 			joined.frames, joined.refused = joined.frames+1, cmp.Or(joined.refused, err)
-			most = engine.MaxFrames
+			most = stream.MaxFrames
 		default:
 			return joined, err
 		}

@@ -9,14 +9,14 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
-// Writer returns a writer of durable frames of a type, such as [engine.FrameStdout], for the output of another program:
+// Writer returns a writer of durable frames of a type, such as [stream.Stdout], for the output of another program:
 //
-//	cmd.Stdout, cmd.Stderr = job.Stream().Writer(engine.FrameStdout), job.Stream().Writer(engine.FrameStderr)
+//	cmd.Stdout, cmd.Stderr = job.Stream().Writer(stream.Stdout), job.Stream().Writer(stream.Stderr)
 //
-// Each Write is a frame, or several if longer than [engine.MaxFramePayload]. The bytes may be of any kind. A character
+// Each Write is a frame, or several if longer than [stream.MaxPayload]. The bytes may be of any kind. A character
 // of UTF-8 is not divided: an incomplete one at the end of a Write waits for the next Write, for [Stream.Flush], or for
 // the end of the handler. If the buffer is full, a Write waits until its frames fit or the lease is lost. Errors: see
 // [Stream.WriteFrame].
@@ -50,7 +50,7 @@ func (w *frameWriter) Write(p []byte) (n int, err error) {
 		if begin+len(part) < end && len(part) > utf8.UTFMax {
 			part = part[:len(part)-unfinished(part)]
 		}
-		err := w.stream.WriteFrame(context.Background(), engine.FrameSpec{Payload: part, Type: w.frameType})
+		err := w.stream.WriteFrame(context.Background(), stream.FrameSpec{Payload: part, Type: w.frameType})
 		if err != nil {
 			return max(0, begin-kept), err
 		}
@@ -81,9 +81,9 @@ func unfinished(text []byte) int {
 func (s *Stream) writeRests() {
 	for _, w := range s.writers {
 		if len(w.rest) > 0 && s.err == nil {
-			f := engine.FrameSpec{Payload: w.rest, Type: w.frameType}
+			f := stream.FrameSpec{Payload: w.rest, Type: w.frameType}
 			if !s.forTest {
-				s.appender.reserve(sizeOf([]engine.FrameSpec{f}), true)
+				s.appender.reserve(sizeOf([]stream.FrameSpec{f}), true)
 			}
 			s.put(f)
 			w.rest = nil
@@ -94,12 +94,12 @@ func (s *Stream) writeRests() {
 // maxPayload returns the largest payload of a frame that the stream takes.
 func (s *Stream) maxPayload() int {
 	if s.appender == nil {
-		return engine.MaxFramePayload
+		return stream.MaxPayload
 	}
 	return s.appender.eng.maxPayload()
 }
 
-// LogHandler returns a handler of log records that writes each as a frame of the type [engine.FrameLog]: a JSON object, as
+// LogHandler returns a handler of log records that writes each as a frame of the type [stream.Log]: a JSON object, as
 // [slog.JSONHandler] makes it. A record larger than a frame is an error of the handler, which [log/slog] ignores.
 //
 //	log := slog.New(job.Stream().LogHandler(nil))
@@ -127,7 +127,7 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	if err := handler.Handle(ctx, r); err != nil {
 		return err
 	}
-	return h.stream.WriteFrame(ctx, engine.FrameSpec{Payload: bytes.TrimSuffix(line.Bytes(), []byte("\n")), Type: engine.FrameLog})
+	return h.stream.WriteFrame(ctx, stream.FrameSpec{Payload: bytes.TrimSuffix(line.Bytes(), []byte("\n")), Type: stream.Log})
 }
 
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

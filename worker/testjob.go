@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // errNoTx is the error of [StepTx] in a job of [JobForTest].
@@ -61,7 +62,7 @@ func newStepsForTest(known map[string]engine.Step, points map[id.WaitpointKey]en
 }
 
 // FramesForTest returns the frames written to the stream of a [JobForTest] job, in order.
-func FramesForTest[In any](job Job[In]) []engine.FrameSpec {
+func FramesForTest[In any](job Job[In]) []stream.FrameSpec {
 	if !job.isForTest() {
 		return nil
 	}

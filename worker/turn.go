@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // Turn is a step that commits everything at once: the writes by tx, the work and the signals of t.Engine, the frames of
@@ -101,7 +102,7 @@ type TurnTx struct {
 	over  bool
 	taken []engine.ReceivedSignal
 
-	frames     []engine.FrameSpec
+	frames     []stream.FrameSpec
 	frameBytes int
 }
 
@@ -375,7 +376,7 @@ func (e onEngine) turnIn(
 			failed = err != nil
 			cut = failed && (tx.Conn().IsClosed() || pgtx.SQLState(err) == sqlReadOnly)
 			if err == nil && frames != nil {
-				err = frames(ctx, bound)
+				err = frames(ctx, onEngine{bound})
 			}
 			committing = err == nil && !record.Ends
 			return record, err

@@ -38,6 +38,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // callTimeout limits one claim or settlement.
@@ -97,10 +98,10 @@ type operations interface {
 	RecordStep(ctx context.Context, step engine.StepRecord) (engine.Recorded, error)
 	RecordSteps(ctx context.Context, steps []engine.StepRecord) ([]fferr.Outcome[engine.Recorded], error)
 	StepResults(ctx context.Context, x id.ExecutionID) ([]engine.Step, error)
-	CheckFrame(f *engine.FrameSpec) error
+	checkFrame(f *stream.FrameSpec) error
 	maxPayload() int // of a frame
 	frameAppender
-	AppendFramesEach(ctx context.Context, batches []engine.FrameBatch) ([]fferr.Outcome[engine.Appended], error)
+	appendEach(ctx context.Context, batches []stream.Batch) ([]fferr.Outcome[stream.Appended], error)
 	Call(ctx context.Context, spec engine.CallSpec) ([]id.ExecutionID, error)
 	CalledResults(ctx context.Context, called []id.ExecutionID) ([]engine.CalledResult, error)
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)

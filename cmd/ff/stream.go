@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 func (a *app) streamCommand() *cobra.Command {
@@ -28,7 +29,7 @@ type streamFlags struct {
 	after   string
 	attempt int
 	asJSON  bool
-	options engine.TailOptions
+	options stream.TailOptions
 }
 
 func (a *app) streamTailCommand() *cobra.Command {
@@ -94,24 +95,24 @@ func checkAttempt(attempt int) error {
 
 // streamView is the JSON of a frame, of a gap or of the end of an attempt.
 type streamView struct {
-	Position engine.StreamPosition `json:"position"`
-	Attempt  int                   `json:"attempt"`
-	Gap      int64                 `json:"gap,omitempty"` // durable frames after the position that are no longer kept
-	Epoch    int64                 `json:"epoch,omitempty"`
-	ID       string                `json:"id,omitempty"`
-	Mode     engine.FrameMode      `json:"mode,omitempty"`
-	Type     string                `json:"type,omitempty"`
-	Text     *string               `json:"text,omitempty"`
-	Base64   []byte                `json:"base64,omitempty"` // a binary payload
-	Trimmed  int64                 `json:"trimmed,omitempty"`
-	Closed   engine.StreamEnd      `json:"closed,omitempty"`
-	ClosedAt string                `json:"closed_at,omitempty"`
-	Last     bool                  `json:"last,omitempty"` // no attempt follows
+	Position stream.Position `json:"position"`
+	Attempt  int             `json:"attempt"`
+	Gap      int64           `json:"gap,omitempty"` // durable frames after the position that are no longer kept
+	Epoch    int64           `json:"epoch,omitempty"`
+	ID       string          `json:"id,omitempty"`
+	Mode     stream.Mode     `json:"mode,omitempty"`
+	Type     string          `json:"type,omitempty"`
+	Text     *string         `json:"text,omitempty"`
+	Base64   []byte          `json:"base64,omitempty"` // a binary payload
+	Trimmed  int64           `json:"trimmed,omitempty"`
+	Closed   stream.End      `json:"closed,omitempty"`
+	ClosedAt string          `json:"closed_at,omitempty"`
+	Last     bool            `json:"last,omitempty"` // no attempt follows
 
 	Correlation string `json:"correlation,omitempty"`
 }
 
-func newStreamView(f *engine.StreamFrame) streamView {
+func newStreamView(f *stream.Entry) streamView {
 	v := streamView{Position: f.Position(), Attempt: f.Attempt, Epoch: f.Epoch}
 	if c := f.Closed; c != nil {
 		v.Closed, v.ClosedAt, v.Last = c.Reason, timestamp(c.At), c.Last
@@ -131,7 +132,7 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 		app: a, asJSON: f.asJSON, terminal: isTerminal(a.stdout), at: f.options.After, attempt: -1, lineEnded: true,
 	}
 	found := false
-	for frame, err := range eng.TailStream(ctx, execution, f.options) {
+	for frame, err := range stream.Tail(ctx, eng, execution, f.options) {
 		found = true
 		if gap, ok := errors.AsType[*fferr.StreamGapError](err); ok {
 			err = p.gap(gap)
@@ -154,10 +155,10 @@ func (a *app) tailStream(ctx context.Context, eng *engine.Engine, execution id.E
 type streamPrinter struct {
 	*app
 	asJSON    bool
-	terminal  bool                  // text goes to a terminal
-	at        engine.StreamPosition // of the last value
-	attempt   int                   // of the last frame; -1: none
-	epoch     int64                 // of its lease
+	terminal  bool            // text goes to a terminal
+	at        stream.Position // of the last value
+	attempt   int             // of the last frame; -1: none
+	epoch     int64           // of its lease
 	lineEnded bool
 }
 
@@ -180,7 +181,7 @@ func (p *streamPrinter) printJSON(v streamView) error {
 	return err
 }
 
-func (p *streamPrinter) print(f *engine.StreamFrame) error {
+func (p *streamPrinter) print(f *stream.Entry) error {
 	p.at = f.Position()
 	if p.asJSON {
 		return p.printJSON(newStreamView(f))
@@ -214,7 +215,7 @@ func (p *streamPrinter) print(f *engine.StreamFrame) error {
 }
 
 // announce prints the begin of another attempt, or of another run of the attempt.
-func (p *streamPrinter) announce(f *engine.StreamFrame) error {
+func (p *streamPrinter) announce(f *stream.Entry) error {
 	again := f.Attempt == p.attempt && f.Epoch != p.epoch
 	if !again && (f.Attempt == p.attempt || f.Attempt == 0 && p.attempt < 0) {
 		p.attempt, p.epoch = f.Attempt, f.Epoch
@@ -264,11 +265,11 @@ func (a *app) streamSummaryCommand() *cobra.Command {
 						of = found.Index
 					}
 				}
-				summary, err := eng.StreamSummary(ctx, execution, max(of, 0))
+				summary, err := stream.ReadSummary(ctx, eng, execution, max(of, 0))
 				if err != nil {
 					return asUsage(err)
 				}
-				_, err = fmt.Fprintf(a.stdout, "%s\n", escapeInJSON(summary.Document))
+				_, err = fmt.Fprintf(a.stdout, "%s\n", escapeInJSON(summary.JSON))
 				return err
 			})
 		}),

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // Output of models and subprocesses can't command a terminal. A pipe gets it as it is.
@@ -23,7 +23,7 @@ func TestStreamPrinterEscapesControlCharacters(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := streamPrinter{app: &app{stdout: &out, stderr: &out}, terminal: c.terminal, asJSON: c.asJSON, attempt: -1, lineEnded: true}
-		if err := p.print(&engine.StreamFrame{Epoch: 7, Type: "to\u009bken", Payload: []byte(payload)}); err != nil {
+		if err := p.print(&stream.Entry{Epoch: 7, Type: "to\u009bken", Payload: []byte(payload)}); err != nil {
 			t.Fatal(err)
 		}
 		if !c.asJSON {
@@ -50,7 +50,7 @@ func TestStreamPrinterGapsAndLines(t *testing.T) {
 	gap := &fferr.StreamGapError{Attempt: 1, Frames: 12}
 	var out, messages bytes.Buffer
 	p := streamPrinter{app: &app{stdout: &out, stderr: &messages}, attempt: -1, lineEnded: true}
-	for _, err := range []error{p.print(&engine.StreamFrame{Payload: []byte("open")}), p.gap(gap), p.endLine(), p.endLine()} {
+	for _, err := range []error{p.print(&stream.Entry{Payload: []byte("open")}), p.gap(gap), p.endLine(), p.endLine()} {
 		if err != nil {
 			t.Fatal(err)
 		}

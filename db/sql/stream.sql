@@ -9,7 +9,7 @@
 -- except that FlowFabric may have changed the execution alone, which is read without a lock.
 --
 -- Passages: stream_moved, frame_fields.
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -144,7 +144,7 @@ FROM moved AS m;
 -- behind, which is negative for any number.
 --
 -- Passages: stream_moved.
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
 UPDATE ff_attempt AS a
 SET
@@ -177,7 +177,7 @@ RETURNING
 -- its answer; a frame's place is 0 for the last one and negative before it.
 --
 -- Passages: frame_fields.
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 new. The caller holds the attempt.
 INSERT INTO ff_stream_frame (
     partition_key, execution_id, attempt_index, ts_ms, seq, mode, created_at_ms, ffx_lease_epoch, ffx_number, ffx_durable,

@@ -2,7 +2,7 @@
 -- MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
 -- size of the document in bytes. kept: summary frames of the attempt, these included.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
 INSERT INTO ff_stream_summary AS s (
     partition_key, execution_id, attempt_index, document_json, version, patch_kind, last_updated_ms, first_applied_ms,
@@ -26,7 +26,7 @@ RETURNING
 -- name: GetStreamSummary :one
 -- GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
 --
--- Used by: engine.StreamSummary.
+-- Used by: stream.ReadSummary.
 -- Locks: none.
 SELECT
     s.document_json,

@@ -2,7 +2,7 @@
 -- GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
 -- known is false if the attempt has written none.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: none. The caller holds the attempt.
 SELECT
     num_nonnulls(m.attempt_index)::integer = 1 AS known,
@@ -21,7 +21,7 @@ LEFT JOIN ff_stream_meta AS m
 -- PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
 -- the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 WITH place AS (
     -- The id up to which such frames are deleted.
@@ -117,7 +117,7 @@ ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
 -- TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
 -- one.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
 WITH cut AS (
     -- The ids between which such frames go.
@@ -182,7 +182,7 @@ WHERE
 -- TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
 -- each.
 --
--- Used by: engine.AppendFrames, engine.AppendFrameBatch, engine.AppendFramesEach.
+-- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 skips (frames FOR UPDATE, then the DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (

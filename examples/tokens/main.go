@@ -28,8 +28,8 @@ import (
 
 var (
 	Tell  = engine.Kind[string, int]{Name: "tell"}
-	Token = engine.Frame[string]{Type: "token"}
-	Begin = engine.Frame[struct{}]{Type: "begin"} // the text begins, perhaps again after the death of a worker
+	Token = stream.Frame[string]{Type: "token"}
+	Begin = stream.Frame[struct{}]{Type: "begin"} // the text begins, perhaps again after the death of a worker
 )
 
 //go:embed page.html
@@ -69,7 +69,7 @@ func main() {
 		Authorize: func(r *http.Request) (id.ExecutionID, error) {
 			return id.ParseExecutionID(r.FormValue("execution")) // your check of the user comes first
 		},
-		Show: func(f *engine.StreamFrame) bool { return f.Type == Begin.Type || f.Type == Token.Type },
+		Show: func(f *stream.Entry) bool { return f.Type == Begin.Type || f.Type == Token.Type },
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("/output", output)
@@ -111,7 +111,7 @@ func main() {
 		case event.Type == Begin.Type:
 			text = ""
 		default:
-			word, _, err := Token.Decode(engine.StreamFrame{Type: Token.Type, Payload: []byte(event.Data)})
+			word, _, err := Token.Decode(stream.Entry{Type: Token.Type, Payload: []byte(event.Data)})
 			text += must(word, err)
 		}
 	}

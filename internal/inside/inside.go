@@ -17,7 +17,6 @@ type Parts struct {
 	Tx       pgx.Tx // nil unless the engine is bound to a transaction
 	Log      *slog.Logger
 	Now      func() time.Time // the engine's Config.Now
-	MaxFrame int              // the engine's Config.Streams.MaxPayload
 
 	// CallEnded lets a reconciler of this engine look at once for callers that wait for ended executions.
 	CallEnded func()
@@ -40,7 +39,4 @@ var (
 	// Classify adds the name of an operation to a driver's error, and classifies it with the sentinels of package engine.
 	// It returns nil for nil.
 	Classify func(op string, err error) error
-
-	// CheckFrame is CheckFrame of an engine with the default limits, for an *engine.FrameSpec.
-	CheckFrame func(frame any) error
 )

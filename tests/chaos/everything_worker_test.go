@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -103,7 +104,7 @@ func handleOrder(ctx context.Context, job worker.Job[order]) (result, error) {
 		if err := job.Args.enter(ctx, tx, "closed", ""); err != nil {
 			return err
 		}
-		if err := t.WriteFrame(ctx, engine.FrameSpec{Type: "event", Payload: []byte("closed")}); err != nil {
+		if err := t.WriteFrame(ctx, stream.FrameSpec{Type: "event", Payload: []byte("closed")}); err != nil {
 			return err
 		}
 		return t.Complete(resultOf(job.Lease))

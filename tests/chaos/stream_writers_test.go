@@ -16,6 +16,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 var asStreamWriter = flag.Bool("chaos.streams", false, "be a writer of output streams, told by its standard input")
@@ -83,16 +84,16 @@ func (w *streamWriter) round(ctx context.Context) {
 		}
 	}
 	renewals := make([]engine.Renewal, len(w.leases))
-	batches := make([]engine.FrameBatch, len(w.leases))
+	batches := make([]stream.Batch, len(w.leases))
 	for i, l := range w.leases {
 		renewals[i].Lease, batches[i].Lease = l, l
 		for range 1 + rand.IntN(4) {
 			w.written++
-			batches[i].Frames = append(batches[i].Frames, engine.FrameSpec{Payload: fmt.Appendf(nil, "%s/%d", w.name, w.written)})
+			batches[i].Frames = append(batches[i].Frames, stream.FrameSpec{Payload: fmt.Appendf(nil, "%s/%d", w.name, w.written)})
 		}
 	}
 	_, _ = w.eng.RenewLeases(ctx, renewals)
-	outcomes, err := w.eng.AppendFramesEach(ctx, batches)
+	outcomes, err := stream.AppendEach(ctx, w.eng, batches)
 	if err != nil {
 		return
 	}

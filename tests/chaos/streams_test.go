@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
@@ -68,7 +69,7 @@ func TestStreamsSurviveKillsAndCuts(t *testing.T) {
 	disturbers.Go(func() { cuts = cut(disturbing, pool) })
 
 	tails := newTails(t, url)
-	delivered := make([][]engine.StreamFrame, streams)
+	delivered := make([][]stream.Entry, streams)
 	lost := make([]int64, streams)
 	var reading sync.WaitGroup
 	for i := range created {
@@ -150,15 +151,15 @@ func newTails(t *testing.T, url string) *engine.Engine {
 
 // follow tails the output of an execution to its end. It goes on at the text of its last position after each failure, and
 // at times after a frame.
-func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID) (frames []engine.StreamFrame, lost int64) {
-	var at engine.StreamPosition
+func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID) (frames []stream.Entry, lost int64) {
+	var at stream.Position
 	for t.Context().Err() == nil {
-		from, err := engine.ParseStreamPosition(at.String())
+		from, err := stream.ParsePosition(at.String())
 		if err != nil {
 			t.Error(err)
 			return frames, lost
 		}
-		for frame, err := range eng.TailStream(t.Context(), x, engine.TailOptions{After: from}) {
+		for frame, err := range stream.Tail(t.Context(), eng, x, stream.TailOptions{After: from}) {
 			if gap, ok := errors.AsType[*fferr.StreamGapError](err); ok {
 				lost += gap.Frames
 				continue
@@ -181,7 +182,7 @@ func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID) (frames []engine
 	return frames, lost
 }
 
-func checkDelivered(t *testing.T, acknowledged []string, delivered []engine.StreamFrame, lost int64) {
+func checkDelivered(t *testing.T, acknowledged []string, delivered []stream.Entry, lost int64) {
 	t.Helper()
 	times := make(map[string]int, len(delivered))
 	for i, f := range delivered {

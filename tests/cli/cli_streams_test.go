@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // The output of an execution is printed as it is, attempt after attempt, and a tail ends with the execution.
@@ -15,21 +16,21 @@ func testCLIStreams(t *testing.T, ff cli) {
 	at := policy.Retry{MaxRetries: 1, Backoff: policy.Fixed(0)}
 	x := mustCreate(t, eng, engine.ExecutionSpec{Lane: "mail", Kind: "send", Policy: &policy.Execution{Retry: &at}}).UUID().String()
 	work := mustClaim(t, eng, "mail")
-	appendTo := func(frames ...engine.FrameSpec) {
+	appendTo := func(frames ...stream.FrameSpec) {
 		t.Helper()
-		if _, err := eng.AppendFrames(t.Context(), work.Lease, frames); err != nil {
+		if _, err := stream.Append(t.Context(), eng, work.Lease, frames); err != nil {
 			t.Fatal(err)
 		}
 	}
 	appendTo(
-		engine.FrameSpec{Payload: []byte("Hel"), Type: "token"}, engine.FrameSpec{Payload: []byte("lo"), Type: "token", Mode: engine.FrameBestEffort},
-		engine.FrameSpec{Payload: []byte{0xff}, Type: engine.FrameBlob},
+		stream.FrameSpec{Payload: []byte("Hel"), Type: "token"}, stream.FrameSpec{Payload: []byte("lo"), Type: "token", Mode: stream.BestEffort},
+		stream.FrameSpec{Payload: []byte{0xff}, Type: stream.Blob},
 	)
 	if _, err := eng.FailExecution(t.Context(), work.Lease, engine.Failure{Message: "no", Class: policy.Transient}); err != nil {
 		t.Fatal(err)
 	}
 	work = mustClaim(t, eng, "mail")
-	appendTo(engine.FrameSpec{Payload: []byte(`{"done":2}`), Mode: engine.FrameSummary})
+	appendTo(stream.FrameSpec{Payload: []byte(`{"done":2}`), Mode: stream.Summary})
 	if err := eng.CompleteExecution(t.Context(), work.Lease, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -114,8 +114,6 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	for _, room := range append([]string{"internal/upkeep"}, needs.Capabilities...) {
 		maps.Copy(graph, newCallGraph(sources(t)[room]))
 	}
-	// Tails read by the hub, which calls values of functions.
-	graph["(*"+module+"/engine.Engine).TailStream"][module+"/engine.newStreamHub"] = true
 	// Creations run the steps that New gives to an engine.
 	for _, runs := range []string{"createExecutions", "besideInsert"} {
 		graph["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/state"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -281,8 +282,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return engine.SequenceSkips, true
 	case reflect.TypeFor[engine.Vanished]():
 		return engine.RemoveVanished, true
-	case reflect.TypeFor[engine.FrameMode]():
-		return engine.FrameDurable, true
+	case reflect.TypeFor[stream.Mode]():
+		return stream.Durable, true
 	case reflect.TypeFor[wire.FrameCursor]():
 		return wire.FrameStart, true
 	case reflect.TypeFor[wire.Secret]():

@@ -48,7 +48,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/outbox":    {"db", "id", "internal/notify", "internal/pgtx", "internal/warn"},
 		"internal/streams":   {"internal/notify", "internal/warn"},
 		"internal/adopt":     {"db"},
-		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/core", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan", "internal/streams"}, core...),
+		"engine":             append([]string{"internal/adopt", "internal/budget", "internal/bytea", "internal/condition", "internal/core", "internal/cron", "internal/document", "internal/fair", "internal/gate", "internal/inside", "internal/notify", "internal/outbox", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan"}, core...),
 		"internal/core":      append([]string{"internal/document", "internal/fair", "internal/notify", "internal/pgtx"}, core...),
 		"internal/upkeep":    append([]string{"engine", "internal/condition", "internal/core", "internal/document", "internal/outbox", "internal/pgtx", "internal/scan"}, core...),
 		"internal/budget":    {},
@@ -59,10 +59,10 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/cron":      {},
 		"waitpoint":          append([]string{"engine"}, core...),
 		"limit":              append([]string{"engine", "internal/core"}, core...),
-		"stream":             append([]string{"engine", "internal/inside"}, core...), // the engine's log
+		"stream":             append([]string{"engine", "internal/core", "internal/pgtx", "internal/streams"}, core...),
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/upkeep", "internal/warn"}, core...),
-		"worker":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/pgtx", "internal/warn", "reconcile"}, core...), // runs one beside its handlers
+		"worker":             append([]string{"engine", "internal/backoff", "internal/core", "internal/document", "internal/inside", "internal/pgtx", "internal/warn", "reconcile", "stream"}, core...), // runs one beside its handlers
 		"internal/backoff":   {},
 		"internal/hash":      {},
 		"internal/postgres":  {},

@@ -29,7 +29,7 @@ var engineRungs = []rung{
 	{"ground", "doc engine maintenance business_key check tx_callers breach_memory notifications page"},
 	{"resolve", "flow_eligibility"},
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_config stream_rate"},
+		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count budget_spec limit_spec reservation_spec stream_config"},
 	{"lease", "lease"},
 	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
@@ -42,13 +42,12 @@ var engineRungs = []rung{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find schedule_reads budget_reads schedule_recent sequence_reads worker worker_list"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write budget_set quota reservation reservation_rows " +
-		"stream_spec stream_append stream_count stream_trim stream_summary stream_read stream_position stream_wait stream_tail"},
+	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call budget budget_gather budget_breach budget_report budget_count budget_write budget_set quota reservation reservation_rows"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
 		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate"},
 	{"upkeep", "" +
 		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission budget_over budget_reset reservation_release operator_bulk"},
-	{"engine", "inside new prepare prepare_partitions kind signal_kind stream_kind"},
+	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
 }
 
 // aboveAll are the declarations that join all families, and so may use every rung.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -60,11 +61,11 @@ func TestHeapOnlyClaimsRenewalsAndCompletions(t *testing.T) {
 			}
 		})
 		count("appends", func(e *engine.Engine) {
-			batches := make([]engine.FrameBatch, len(renewals))
+			batches := make([]stream.Batch, len(renewals))
 			for i := range renewals {
-				batches[i] = engine.FrameBatch{Lease: renewals[i].Lease, Frames: fixture.Frames[:1]}
+				batches[i] = stream.Batch{Lease: renewals[i].Lease, Frames: fixture.Frames[:1]}
 			}
-			if _, err := e.AppendFramesEach(t.Context(), batches); err != nil {
+			if _, err := stream.AppendEach(t.Context(), e, batches); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -101,11 +102,11 @@ func TestRoundTripsAreConstant_E30_E32(t *testing.T) {
 			return err
 		}},
 		{name: "append frames", started: true, fast: "AppendFrames", do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {
-			batches := make([]engine.FrameBatch, len(leases))
+			batches := make([]stream.Batch, len(leases))
 			for i, l := range leases {
-				batches[i] = engine.FrameBatch{Lease: l, Frames: fixture.Frames[:1]}
+				batches[i] = stream.Batch{Lease: l, Frames: fixture.Frames[:1]}
 			}
-			_, err := f.AppendFramesEach(ctx, batches)
+			_, err := stream.AppendEach(ctx, f.Engine, batches)
 			return err
 		}},
 		{name: "complete one", started: true, fast: "CompleteOne", many: 1, do: func(ctx context.Context, f *fixture.Fixture, leases []engine.Lease, _ int) error {

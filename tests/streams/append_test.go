@@ -5,22 +5,22 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 func TestFramesAreReadInTheirOrder(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	frames := []engine.FrameSpec{
+	frames := []stream.FrameSpec{
 		{Payload: []byte("one")},
-		{Payload: []byte{0xff, 0, 'A'}, Type: engine.FrameBlob, Correlation: "c"},
-		{Payload: []byte(`{"a":1}`), Mode: engine.FrameSummary},
-		{Payload: []byte("last"), Mode: engine.FrameBestEffort},
+		{Payload: []byte{0xff, 0, 'A'}, Type: stream.Blob, Correlation: "c"},
+		{Payload: []byte(`{"a":1}`), Mode: stream.Summary},
+		{Payload: []byte("last"), Mode: stream.BestEffort},
 	}
-	for _, batch := range [][]engine.FrameSpec{frames[:2], frames[2:]} {
-		if _, err := f.Engine.AppendFrames(t.Context(), work.Lease, batch); err != nil {
+	for _, batch := range [][]stream.FrameSpec{frames[:2], frames[2:]} {
+		if _, err := stream.Append(t.Context(), f.Engine, work.Lease, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,12 +28,12 @@ func TestFramesAreReadInTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for frame, err := range f.Engine.TailStream(t.Context(), work.ID, engine.TailOptions{}) {
+	for frame, err := range stream.Tail(t.Context(), f.Engine, work.ID, stream.TailOptions{}) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case frame.Closed != nil:
-			if n != len(frames) || frame.Closed.Reason != engine.StreamSucceeded || !frame.Closed.Last {
+			if n != len(frames) || frame.Closed.Reason != stream.Succeeded || !frame.Closed.Last {
 				t.Errorf("closed after %d frames: %+v", n, frame.Closed)
 			}
 			continue
@@ -43,16 +43,16 @@ func TestFramesAreReadInTheirOrder(t *testing.T) {
 		}
 		n++
 	}
-	summary, err := f.Engine.StreamSummary(t.Context(), work.ID, 0)
-	if err != nil || string(summary.Document) != `{"a": 1}` || summary.Version != 1 {
-		t.Errorf("summary %s, version %d: %v", summary.Document, summary.Version, err)
+	summary, err := stream.ReadSummary(t.Context(), f.Engine, work.ID, 0)
+	if err != nil || string(summary.JSON) != `{"a": 1}` || summary.Version != 1 {
+		t.Errorf("summary %s, version %d: %v", summary.JSON, summary.Version, err)
 	}
 }
 
-// CheckFrame refuses a frame that is nil. L18.
-func TestCheckFrameRefusesNil_L18(t *testing.T) {
+// Check refuses a frame that is nil. L18.
+func TestCheckRefusesNil_L18(t *testing.T) {
 	f := fixture.New(t)
-	if err := f.CheckFrame(nil); !errors.Is(err, fferr.ErrInvalidInput) {
+	if err := stream.Check(f.Engine, nil); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("%v, want ErrInvalidInput", err)
 	}
 }

@@ -9,16 +9,17 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // One locked attempt delays no other stream, and its own frames are refused as busy.
-func TestAppendFramesEachSetsLockedStreamsAside(t *testing.T) {
+func TestAppendEachSetsLockedStreamsAside(t *testing.T) {
 	f := fixture.New(t)
 	work := f.StartMany(t, 4)
 	stale := work[2].Lease
 	stale.Epoch--
-	batches := []engine.FrameBatch{
+	batches := []stream.Batch{
 		{Lease: work[0].Lease, Frames: texts("a")},
 		{Lease: work[1].Lease, Frames: texts("a")},
 		{Lease: stale, Frames: texts("a")},
@@ -29,7 +30,7 @@ func TestAppendFramesEachSetsLockedStreamsAside(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.LockAttempt(t, tx, work[1].ID, 0)
 	for i, want := range []int64{1, 2} {
-		outcomes, err := f.AppendFramesEach(t.Context(), batches)
+		outcomes, err := stream.AppendEach(t.Context(), f.Engine, batches)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,13 +54,13 @@ func TestAppendFramesEachSetsLockedStreamsAside(t *testing.T) {
 }
 
 // Batches that name the same streams in opposite order lock them in one order, so neither waits for the other in a circle.
-func TestAppendFramesEachLocksInOneOrder(t *testing.T) {
+func TestAppendEachLocksInOneOrder(t *testing.T) {
 	f := fixture.New(t)
 	work := f.StartMany(t, 8)
-	batch := func(reversed bool) []engine.FrameBatch {
-		var batches []engine.FrameBatch
+	batch := func(reversed bool) []stream.Batch {
+		var batches []stream.Batch
 		for _, w := range work {
-			batches = append(batches, engine.FrameBatch{Lease: w.Lease, Frames: texts("a")})
+			batches = append(batches, stream.Batch{Lease: w.Lease, Frames: texts("a")})
 		}
 		if reversed {
 			slices.Reverse(batches)
@@ -72,7 +73,7 @@ func TestAppendFramesEachLocksInOneOrder(t *testing.T) {
 		waits = append(waits, fixture.Async(t, func(ctx context.Context) error {
 			pending := batch(i == 1)
 			for range 20 {
-				outcomes, err := r.AppendFramesEach(ctx, pending)
+				outcomes, err := stream.AppendEach(ctx, r.Engine, pending)
 				if err != nil {
 					return err
 				}
@@ -96,24 +97,24 @@ func TestAppendFramesEachLocksInOneOrder(t *testing.T) {
 }
 
 // More than a statement takes are sent in several, and every stream gets its frames.
-func TestAppendFramesEachInChunks(t *testing.T) {
+func TestAppendEachInChunks(t *testing.T) {
 	f := fixture.New(t)
 	work := f.StartMany(t, 5)
-	large := strings.Repeat("x", engine.MaxFramePayload)
-	var batches []engine.FrameBatch
+	large := strings.Repeat("x", stream.MaxPayload)
+	var batches []stream.Batch
 	for i, w := range work {
 		frames := texts(numbered("a", 600)...)
 		if i == 3 {
 			frames = texts(slices.Repeat([]string{large}, 60)...)
 		}
-		batches = append(batches, engine.FrameBatch{Lease: w.Lease, Frames: frames})
+		batches = append(batches, stream.Batch{Lease: w.Lease, Frames: frames})
 	}
 	log := new(fixture.StatementLog)
 	e := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
-	var outcomes []fferr.Outcome[engine.Appended]
+	var outcomes []fferr.Outcome[stream.Appended]
 	sent := log.During(func() {
 		var err error
-		if outcomes, err = e.AppendFramesEach(t.Context(), batches); err != nil {
+		if outcomes, err = stream.AppendEach(t.Context(), e, batches); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -123,7 +124,7 @@ func TestAppendFramesEachInChunks(t *testing.T) {
 	}
 	for i, o := range outcomes {
 		for errors.Is(o.Err, fferr.ErrBusy) { // the server held a lock of its own for long, say on the end of a table
-			o.Value, o.Err = e.AppendFrames(t.Context(), batches[i].Lease, batches[i].Frames)
+			o.Value, o.Err = stream.Append(t.Context(), e, batches[i].Lease, batches[i].Frames)
 		}
 		if o.Err != nil || o.Value.Frames != int64(len(batches[i].Frames)) {
 			t.Errorf("stream %d: %+v", i, o)
@@ -135,20 +136,20 @@ func TestAppendFramesEachInChunks(t *testing.T) {
 func TestLimitsOfABatchOfFrames(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	large := strings.Repeat("x", engine.MaxFramePayload)
+	large := strings.Repeat("x", stream.MaxPayload)
 	for _, c := range []struct {
 		name   string
-		frames []engine.FrameSpec
+		frames []stream.FrameSpec
 		ok     bool
 	}{
 		{"none", nil, false},
-		{"one too many", texts(numbered("", engine.MaxFrames+1)...), false},
-		{"one byte too many", texts(append(slices.Repeat([]string{large}, engine.MaxFrameBatch/engine.MaxFramePayload), "x")...), false},
-		{"as many as may be", texts(numbered("", engine.MaxFrames)...), true},
-		{"as large as may be", texts(slices.Repeat([]string{large}, engine.MaxFrameBatch/engine.MaxFramePayload)...), true},
+		{"one too many", texts(numbered("", stream.MaxFrames+1)...), false},
+		{"one byte too many", texts(append(slices.Repeat([]string{large}, stream.MaxBytes/stream.MaxPayload), "x")...), false},
+		{"as many as may be", texts(numbered("", stream.MaxFrames)...), true},
+		{"as large as may be", texts(slices.Repeat([]string{large}, stream.MaxBytes/stream.MaxPayload)...), true},
 	} {
 		before := read(t, f.Engine, work.ID)
-		_, err := f.AppendFrames(t.Context(), work.Lease, c.frames)
+		_, err := stream.Append(t.Context(), f.Engine, work.Lease, c.frames)
 		if c.ok && err != nil || !c.ok && !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -23,18 +23,18 @@ import (
 )
 
 var (
-	token = engine.Frame[string]{Type: "token"}
-	begin = engine.Frame[struct{}]{Type: "begin"}
+	token = stream.Frame[string]{Type: "token"}
+	begin = stream.Frame[struct{}]{Type: "begin"}
 )
 
-// appender is an [engine.FrameWriter] that holds a lease.
+// appender is a [stream.FrameWriter] that holds a lease.
 type appender struct {
 	*fixture.Fixture
 	engine.Lease
 }
 
-func (a appender) WriteFrame(ctx context.Context, f engine.FrameSpec) error {
-	_, err := a.AppendFrames(ctx, a.Lease, []engine.FrameSpec{f})
+func (a appender) WriteFrame(ctx context.Context, f stream.FrameSpec) error {
+	_, err := stream.Append(ctx, a.Fixture.Engine, a.Lease, []stream.FrameSpec{f})
 	return err
 }
 
@@ -143,7 +143,7 @@ func TestTokensInABrowser(t *testing.T) {
 	f := fixture.NewCloned(t)
 	output, err := stream.Handler(f.Engine, stream.Config{
 		Authorize: func(r *http.Request) (id.ExecutionID, error) { return id.ParseExecutionID(r.FormValue("execution")) },
-		Show:      func(f *engine.StreamFrame) bool { return f.Type == begin.Type || f.Type == token.Type },
+		Show:      func(f *stream.Entry) bool { return f.Type == begin.Type || f.Type == token.Type },
 		Reconnect: time.Millisecond,
 	})
 	if err != nil {
@@ -184,7 +184,7 @@ func TestTokensInABrowser(t *testing.T) {
 	f.Advance(time.Hour) // its lease has expired
 	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	second := appender{f, f.ClaimOne(t).Lease}
-	appendTo(t, f.Engine, second.Lease, engine.FrameSpec{Type: engine.FrameLog, Payload: []byte("not for the page")})
+	appendTo(t, f.Engine, second.Lease, stream.FrameSpec{Type: stream.Log, Payload: []byte("not for the page")})
 	second.say(t, "hill ") // a handler with turns that begins again goes on behind them
 	b.Await(t, shown, "Once upon a hill ")
 	second.begin(t)

@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -35,7 +36,7 @@ func TestAppendNeedsALiveLease_S38(t *testing.T) {
 		}, fferr.ErrNotFound},
 		{"a missing attempt", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Attempt++ }, fferr.ErrNotFound},
 	} {
-		for name, frames := range map[string][]engine.FrameSpec{"durable": fixture.Frames[:1], "all modes": fixture.Frames} {
+		for name, frames := range map[string][]stream.FrameSpec{"durable": fixture.Frames[:1], "all modes": fixture.Frames} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				f := fixture.New(t)
 				l := f.Start(t).Lease
@@ -43,16 +44,16 @@ func TestAppendNeedsALiveLease_S38(t *testing.T) {
 				appendTo(t, f.Engine, l, texts("before")...)
 				c.lose(t, f, &l)
 				before := f.Dump(t, x)
-				appended, err := f.AppendFrames(t.Context(), l, frames)
-				if !errors.Is(err, c.want) || appended != (engine.Appended{}) {
+				appended, err := stream.Append(t.Context(), f.Engine, l, frames)
+				if !errors.Is(err, c.want) || appended != (stream.Appended{}) {
 					t.Errorf("%+v, %v, want %v", appended, err, c.want)
 				}
-				outcomes, err := f.AppendFramesEach(t.Context(), []engine.FrameBatch{{Lease: l, Frames: frames}})
+				outcomes, err := stream.AppendEach(t.Context(), f.Engine, []stream.Batch{{Lease: l, Frames: frames}})
 				if err != nil || !errors.Is(outcomes[0].Err, c.want) {
 					t.Errorf("in a batch %+v, %v, want %v", outcomes, err, c.want)
 				}
 				tx := f.BeginTx(t)
-				if _, err := f.WithTx(tx).AppendFrames(t.Context(), l, frames); !errors.Is(err, c.want) {
+				if _, err := stream.Append(t.Context(), f.WithTx(tx), l, frames); !errors.Is(err, c.want) {
 					t.Errorf("in a caller's transaction %v, want %v", err, c.want)
 				}
 				fixture.Commit(t, tx)
@@ -65,7 +66,7 @@ func TestAppendNeedsALiveLease_S38(t *testing.T) {
 
 // Frames of a caller's transaction belong to it, and a refusal leaves it usable.
 func TestAppendInACallersTransaction(t *testing.T) {
-	for name, frames := range map[string][]engine.FrameSpec{"durable": texts("a", "b"), "summary": patches("{}", "{}")} {
+	for name, frames := range map[string][]stream.FrameSpec{"durable": texts("a", "b"), "summary": patches("{}", "{}")} {
 		for _, commits := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				f := fixture.New(t)
@@ -76,13 +77,13 @@ func TestAppendInACallersTransaction(t *testing.T) {
 				tx := f.BeginTx(t)
 				bound := f.WithTx(tx)
 				appendTo(t, bound, work.Lease, frames[0])
-				if _, err := bound.AppendFrames(t.Context(), stale, frames); !errors.Is(err, fferr.ErrStaleLease) {
+				if _, err := stream.Append(t.Context(), bound, stale, frames); !errors.Is(err, fferr.ErrStaleLease) {
 					t.Errorf("a stale lease: %v", err)
 				}
-				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`[]`)); !errors.Is(err, fferr.ErrInvalidInput) {
+				if _, err := stream.Append(t.Context(), bound, work.Lease, patches(`[]`)); !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("no object: %v", err)
 				}
-				if _, err := bound.AppendFrames(t.Context(), work.Lease, patches(`{"a":"\u0000"}`)); !errors.Is(err, fferr.ErrInvalidInput) {
+				if _, err := stream.Append(t.Context(), bound, work.Lease, patches(`{"a":"\u0000"}`)); !errors.Is(err, fferr.ErrInvalidInput) {
 					t.Errorf("U+0000: %v", err)
 				}
 				if got := appendTo(t, bound, work.Lease, frames[1]); got.Frames != 2 {

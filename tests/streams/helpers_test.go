@@ -8,12 +8,13 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // texts returns durable frames with these payloads.
-func texts(payloads ...string) []engine.FrameSpec {
-	frames := make([]engine.FrameSpec, len(payloads))
+func texts(payloads ...string) []stream.FrameSpec {
+	frames := make([]stream.FrameSpec, len(payloads))
 	for i, p := range payloads {
 		frames[i].Payload = []byte(p)
 	}
@@ -21,17 +22,17 @@ func texts(payloads ...string) []engine.FrameSpec {
 }
 
 // patches returns summary frames with these payloads.
-func patches(payloads ...string) []engine.FrameSpec {
+func patches(payloads ...string) []stream.FrameSpec {
 	frames := texts(payloads...)
 	for i := range frames {
-		frames[i].Mode = engine.FrameSummary
+		frames[i].Mode = stream.Summary
 	}
 	return frames
 }
 
-func appendTo(t *testing.T, e *engine.Engine, l engine.Lease, frames ...engine.FrameSpec) engine.Appended {
+func appendTo(t *testing.T, e *engine.Engine, l engine.Lease, frames ...stream.FrameSpec) stream.Appended {
 	t.Helper()
-	appended, err := e.AppendFrames(t.Context(), l, frames)
+	appended, err := stream.Append(t.Context(), e, l, frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +40,9 @@ func appendTo(t *testing.T, e *engine.Engine, l engine.Lease, frames ...engine.F
 }
 
 // read returns a page of the stream of an execution's first attempt.
-func read(t *testing.T, e *engine.Engine, x id.ExecutionID) engine.StreamPage {
+func read(t *testing.T, e *engine.Engine, x id.ExecutionID) stream.Page {
 	t.Helper()
-	page, err := e.ReadStream(t.Context(), x, engine.StreamRange{Limit: engine.MaxFramePage})
+	page, err := stream.Read(t.Context(), e, x, stream.Range{Limit: stream.MaxPage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func read(t *testing.T, e *engine.Engine, x id.ExecutionID) engine.StreamPage {
 }
 
 // wantFrames fails the test unless the stream has frames with these payloads, with increasing ids and all numbers.
-func wantFrames(t *testing.T, f *fixture.Fixture, x id.ExecutionID, want ...string) []engine.StreamFrame {
+func wantFrames(t *testing.T, f *fixture.Fixture, x id.ExecutionID, want ...string) []stream.Entry {
 	t.Helper()
 	frames := read(t, f.Engine, x).Frames
 	var got []string
@@ -78,9 +79,9 @@ func numbered(prefix string, n int) []string {
 }
 
 // appending appends beside the test.
-func appending(t *testing.T, e *engine.Engine, l engine.Lease, frames ...engine.FrameSpec) (wait func() error) {
+func appending(t *testing.T, e *engine.Engine, l engine.Lease, frames ...stream.FrameSpec) (wait func() error) {
 	return fixture.Async(t, func(ctx context.Context) error {
-		_, err := e.AppendFrames(ctx, l, frames)
+		_, err := stream.Append(ctx, e, l, frames)
 		return err
 	})
 }

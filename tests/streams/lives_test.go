@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestStreamsOfSeveralLives(t *testing.T) {
 	f := fixture.NewCloned(t)
 	work := f.Start(t)
-	appendTo(t, f.Engine, work.Lease, frames(2, engine.FrameDurable)...)
+	appendTo(t, f.Engine, work.Lease, frames(2, stream.Durable)...)
 	f.Advance(fixture.LeaseTTL + time.Second)
 	if _, err := upkeep.Of(f.Engine).ExpireLeases(t.Context(), 100); err != nil {
 		t.Fatal(err)
@@ -25,7 +26,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	if again.ID != work.ID || again.Lease.Attempt != 0 || again.Lease.Epoch == work.Lease.Epoch {
 		t.Fatalf("reclaimed %+v", again.Lease)
 	}
-	if got := appendTo(t, f.Engine, again.Lease, frames(1, engine.FrameDurable)...); got.Frames != 3 {
+	if got := appendTo(t, f.Engine, again.Lease, frames(1, stream.Durable)...); got.Frames != 3 {
 		t.Errorf("a reclaimed attempt has %d frames, want 3", got.Frames)
 	}
 	if _, err := f.Engine.FailExecution(t.Context(), again.Lease, engine.Failure{Message: "no", Class: policy.Transient}); err != nil {
@@ -36,7 +37,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	retry := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, retry.Lease, frames(1, engine.FrameDurable)...); retry.Lease.Attempt != 1 || got.Frames != 1 {
+	if got := appendTo(t, f.Engine, retry.Lease, frames(1, stream.Durable)...); retry.Lease.Attempt != 1 || got.Frames != 1 {
 		t.Errorf("attempt %d has %d frames, want attempt 1 with one", retry.Lease.Attempt, got.Frames)
 	}
 	if err := f.Engine.CompleteExecution(t.Context(), retry.Lease, nil); err != nil {
@@ -50,7 +51,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	replayed := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, replayed.Lease, frames(1, engine.FrameDurable)...); replayed.Lease.Attempt != 1 || got.Frames != 2 {
+	if got := appendTo(t, f.Engine, replayed.Lease, frames(1, stream.Durable)...); replayed.Lease.Attempt != 1 || got.Frames != 2 {
 		t.Errorf("attempt %d of a replay has %d frames, want attempt 1 with two", replayed.Lease.Attempt, got.Frames)
 	}
 	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
@@ -60,7 +61,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork := f.ClaimOne(t)
-	if got := appendTo(t, f.Engine, fork.Lease, frames(1, engine.FrameDurable)...); fork.ID == work.ID || got.Frames != 1 {
+	if got := appendTo(t, f.Engine, fork.Lease, frames(1, stream.Durable)...); fork.ID == work.ID || got.Frames != 1 {
 		t.Errorf("a fork has %d frames, want one", got.Frames)
 	}
 }
@@ -73,9 +74,9 @@ func TestTailGoesOnWithAReplay(t *testing.T) {
 	if err := f.Engine.CompleteExecution(t.Context(), work.Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	read := func(after engine.StreamPosition) (payloads []string, last engine.StreamPosition) {
+	read := func(after stream.Position) (payloads []string, last stream.Position) {
 		last = after
-		for frame, err := range f.Engine.TailStream(t.Context(), work.ID, engine.TailOptions{After: after}) {
+		for frame, err := range stream.Tail(t.Context(), f.Engine, work.ID, stream.TailOptions{After: after}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +84,7 @@ func TestTailGoesOnWithAReplay(t *testing.T) {
 		}
 		return payloads, last
 	}
-	payloads, end := read(engine.StreamPosition{})
+	payloads, end := read(stream.Position{})
 	if !slices.Equal(payloads, []string{"before", ""}) {
 		t.Errorf("before the replay %q", payloads)
 	}

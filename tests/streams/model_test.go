@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -21,7 +22,7 @@ type streamModel struct {
 	f         *fixture.Fixture
 	x         id.ExecutionID
 	leases    []engine.Lease // the last one is live unless the execution has ended
-	attempts  [][]engine.StreamFrame
+	attempts  [][]stream.Entry
 	over      bool // the execution has ended
 	written   int
 	positions []savedPosition
@@ -29,7 +30,7 @@ type streamModel struct {
 
 // savedPosition is a place at which a tail stopped: behind the first frames of an attempt, or behind its end.
 type savedPosition struct {
-	at              engine.StreamPosition
+	at              stream.Position
 	attempt, frames int
 	closed          bool
 }
@@ -37,7 +38,7 @@ type savedPosition struct {
 func TestStreamsFollowTheModel(t *testing.T) {
 	shared := fixture.New(t)
 	fixture.Check(t, func(r *rapid.T) {
-		m := &streamModel{t: t, f: fixture.On(t, shared.Pool, shared.Url), attempts: make([][]engine.StreamFrame, 1)}
+		m := &streamModel{t: t, f: fixture.On(t, shared.Pool, shared.Url), attempts: make([][]stream.Entry, 1)}
 		m.positions = []savedPosition{{}}
 		m.x = m.f.Create(t)
 		m.f.RetryAtOnce(t, m.x)
@@ -61,12 +62,12 @@ func (m *streamModel) claim() { m.leases = append(m.leases, m.f.ClaimOne(m.t).Le
 func (m *streamModel) lease() engine.Lease { return m.leases[len(m.leases)-1] }
 
 // frames draws frames that all differ.
-func (m *streamModel) frames(r *rapid.T) []engine.FrameSpec {
-	frames := make([]engine.FrameSpec, rapid.IntRange(1, 5).Draw(r, "frames"))
+func (m *streamModel) frames(r *rapid.T) []stream.FrameSpec {
+	frames := make([]stream.FrameSpec, rapid.IntRange(1, 5).Draw(r, "frames"))
 	for i := range frames {
 		m.written++
-		mode := rapid.SampledFrom([]engine.FrameMode{"", engine.FrameDurable, engine.FrameSummary, engine.FrameBestEffort}).Draw(r, "mode")
-		frames[i] = engine.FrameSpec{Payload: fmt.Appendf(nil, `{"n":%d}`, m.written), Mode: mode}
+		mode := rapid.SampledFrom([]stream.Mode{"", stream.Durable, stream.Summary, stream.BestEffort}).Draw(r, "mode")
+		frames[i] = stream.FrameSpec{Payload: fmt.Appendf(nil, `{"n":%d}`, m.written), Mode: mode}
 	}
 	return frames
 }
@@ -77,19 +78,19 @@ func (m *streamModel) append(r *rapid.T) {
 		r.Skip()
 	}
 	l, frames := m.lease(), m.frames(r)
-	var appended engine.Appended
+	var appended stream.Appended
 	var err error
 	switch way := rapid.SampledFrom([]string{"pool", "batch", "commit", "rollback"}).Draw(r, "way"); way {
 	case "pool":
-		appended, err = m.f.AppendFrames(m.t.Context(), l, frames)
+		appended, err = stream.Append(m.t.Context(), m.f.Engine, l, frames)
 	case "batch":
-		var outcomes []fferr.Outcome[engine.Appended]
-		if outcomes, err = m.f.AppendFramesEach(m.t.Context(), []engine.FrameBatch{{Lease: l, Frames: frames}}); err == nil {
+		var outcomes []fferr.Outcome[stream.Appended]
+		if outcomes, err = stream.AppendEach(m.t.Context(), m.f.Engine, []stream.Batch{{Lease: l, Frames: frames}}); err == nil {
 			appended, err = outcomes[0].Value, outcomes[0].Err
 		}
 	default:
 		tx := m.f.BeginTx(m.t)
-		appended, err = m.f.WithTx(tx).AppendFrames(m.t.Context(), l, frames)
+		appended, err = stream.Append(m.t.Context(), m.f.WithTx(tx), l, frames)
 		m.f.End(m.t, tx, way == "commit")
 		if way == "rollback" {
 			frames = nil
@@ -98,22 +99,22 @@ func (m *streamModel) append(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	stream := &m.attempts[l.Attempt]
+	streams := &m.attempts[l.Attempt]
 	for i, f := range frames {
 		mode := f.Mode
 		if mode == "" {
-			mode = engine.FrameDurable
+			mode = stream.Durable
 		}
-		frame := engine.StreamFrame{
-			Execution: m.x, Attempt: l.Attempt, ID: appended.First, Epoch: l.Epoch, Number: int64(len(*stream) + 1), Mode: mode, Payload: f.Payload,
+		frame := stream.Entry{
+			Execution: m.x, Attempt: l.Attempt, ID: appended.First, Epoch: l.Epoch, Number: int64(len(*streams) + 1), Mode: mode, Payload: f.Payload,
 		}
 		frame.ID.Seq += int32(i)
-		if n := len(*stream); n > 0 && frame.ID.Compare((*stream)[n-1].ID) <= 0 {
-			r.Fatalf("id %s after %s", frame.ID, (*stream)[n-1].ID)
+		if n := len(*streams); n > 0 && frame.ID.Compare((*streams)[n-1].ID) <= 0 {
+			r.Fatalf("id %s after %s", frame.ID, (*streams)[n-1].ID)
 		}
-		*stream = append(*stream, frame)
+		*streams = append(*streams, frame)
 	}
-	if n := int64(len(*stream)); len(frames) > 0 && (appended.Frames != n || appended.Last != (*stream)[n-1].ID) {
+	if n := int64(len(*streams)); len(frames) > 0 && (appended.Frames != n || appended.Last != (*streams)[n-1].ID) {
 		r.Fatalf("%+v after %d frames", appended, n)
 	}
 }
@@ -126,7 +127,7 @@ func (m *streamModel) appendStale(r *rapid.T) {
 	if !m.over {
 		stale = stale[:len(stale)-1]
 	}
-	_, err := m.f.AppendFrames(m.t.Context(), rapid.SampledFrom(stale).Draw(r, "lease"), m.frames(r))
+	_, err := stream.Append(m.t.Context(), m.f.Engine, rapid.SampledFrom(stale).Draw(r, "lease"), m.frames(r))
 	if _, ok := errors.AsType[*fferr.LeaseError](err); !ok {
 		r.Fatalf("got %v", err)
 	}
@@ -184,22 +185,22 @@ func (m *streamModel) read(r *rapid.T) {
 	}
 	from, to := bound("from"), bound("to")
 	limit, skip := rapid.IntRange(1, 10).Draw(r, "limit"), rapid.Bool().Draw(r, "skip best effort")
-	page, err := m.f.ReadStream(m.t.Context(), m.x, engine.StreamRange{
+	page, err := stream.Read(m.t.Context(), m.f.Engine, m.x, stream.Range{
 		Attempt: attempt, From: wire.FrameCursor(from.String()), To: wire.FrameCursor(to.String()), Limit: limit, SkipBestEffort: skip,
 	})
 	if err != nil || page.Closed != nil {
 		r.Fatal(page.Closed, err)
 	}
-	var want []engine.StreamFrame
+	var want []stream.Entry
 	for _, f := range all {
-		if f.ID.Compare(from) >= 0 && f.ID.Compare(to) <= 0 && len(want) < limit && !(skip && f.Mode == engine.FrameBestEffort) {
+		if f.ID.Compare(from) >= 0 && f.ID.Compare(to) <= 0 && len(want) < limit && !(skip && f.Mode == stream.BestEffort) {
 			want = append(want, f)
 		}
 	}
 	m.compare(r, page.Frames, want)
 }
 
-func (m *streamModel) compare(r *rapid.T, got, want []engine.StreamFrame) {
+func (m *streamModel) compare(r *rapid.T, got, want []stream.Entry) {
 	if len(got) != len(want) {
 		r.Fatalf("%d frames, want %d", len(got), len(want))
 	}
@@ -208,7 +209,7 @@ func (m *streamModel) compare(r *rapid.T, got, want []engine.StreamFrame) {
 	}
 }
 
-func same(r *rapid.T, got, want *engine.StreamFrame) {
+func same(r *rapid.T, got, want *stream.Entry) {
 	if got.Execution != want.Execution || got.Attempt != want.Attempt || got.ID != want.ID || got.Epoch != want.Epoch ||
 		got.Number != want.Number || got.Mode != want.Mode || string(got.Payload) != string(want.Payload) || got.Trimmed != 0 {
 		r.Fatalf("frame %+v, want %+v", got, want)
@@ -225,7 +226,7 @@ func (m *streamModel) tail(r *rapid.T) {
 		r.Skip()
 	}
 	stop, n := rapid.IntRange(1, len(ahead)).Draw(r, "stop"), 0
-	for got, err := range m.f.TailStream(m.t.Context(), m.x, engine.TailOptions{After: from.at, SkipBestEffort: skip}) {
+	for got, err := range stream.Tail(m.t.Context(), m.f.Engine, m.x, stream.TailOptions{After: from.at, SkipBestEffort: skip}) {
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -239,7 +240,7 @@ func (m *streamModel) tail(r *rapid.T) {
 			same(r, &got, &m.attempts[want.attempt][want.frames-1])
 		}
 		if n++; n == stop {
-			position, err := engine.ParseStreamPosition(got.Position().String())
+			position, err := stream.ParsePosition(got.Position().String())
 			if err != nil || position != got.Position() {
 				r.Fatal(position, err)
 			}
@@ -263,7 +264,7 @@ func (m *streamModel) ahead(from savedPosition, skipBestEffort bool) []savedPosi
 			first = from.frames
 		}
 		for i := first; i < len(m.attempts[attempt]); i++ {
-			if !(skipBestEffort && m.attempts[attempt][i].Mode == engine.FrameBestEffort) {
+			if !(skipBestEffort && m.attempts[attempt][i].Mode == stream.BestEffort) {
 				places = append(places, savedPosition{attempt: attempt, frames: i + 1})
 			}
 		}
@@ -277,7 +278,7 @@ func (m *streamModel) ahead(from savedPosition, skipBestEffort bool) []savedPosi
 // checkAll reads every stream to its end.
 func (m *streamModel) checkAll(r *rapid.T) {
 	for attempt, want := range m.attempts {
-		page, err := m.f.ReadStream(m.t.Context(), m.x, engine.StreamRange{Attempt: attempt, Limit: engine.MaxFramePage})
+		page, err := stream.Read(m.t.Context(), m.f.Engine, m.x, stream.Range{Attempt: attempt, Limit: stream.MaxPage})
 		if err != nil {
 			r.Fatal(err)
 		}

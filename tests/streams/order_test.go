@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -24,7 +25,7 @@ func TestIDsIncreaseWhenTheClockIsSetBack_S39(t *testing.T) {
 	f.Advance(time.Second)
 	last := appendTo(t, f.Engine, work.Lease, texts("c")...).Last
 	f.Advance(-time.Hour)
-	for _, frames := range [][]engine.FrameSpec{texts("d"), patches(`{}`), texts("f", "g")} {
+	for _, frames := range [][]stream.FrameSpec{texts("d"), patches(`{}`), texts("f", "g")} {
 		appended := appendTo(t, f.Engine, work.Lease, frames...)
 		if appended.First != (wire.FramePosition{TsMs: last.TsMs, Seq: last.Seq + 1}) {
 			t.Errorf("%s after %s", appended.First, last)
@@ -45,7 +46,7 @@ func TestIDsAfterAFullMillisecond_S39(t *testing.T) {
 		{"room for one", math.MaxInt32 - 1, wire.FramePosition{TsMs: 1}},
 		{"none", math.MaxInt32, wire.FramePosition{TsMs: 1}},
 	} {
-		for name, frames := range map[string][]engine.FrameSpec{"durable": texts("b", "c"), "summary": patches("{}", "{}")} {
+		for name, frames := range map[string][]stream.FrameSpec{"durable": texts("b", "c"), "summary": patches("{}", "{}")} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				f := fixture.New(t)
 				work := f.Start(t)
@@ -66,7 +67,7 @@ func TestIDsAfterAFullMillisecond_S39(t *testing.T) {
 // A writer waits for the other one's transaction, and its ids are greater. A reader behind the frames that it sees has
 // passed none: the first writer's frame is not committed, and the second's is not written.
 func TestFramesAreOrderedByTheirCommits_S39_I32(t *testing.T) {
-	for name, frames := range map[string][]engine.FrameSpec{"durable": texts("second"), "summary": patches(`{"second":1}`)} {
+	for name, frames := range map[string][]stream.FrameSpec{"durable": texts("second"), "summary": patches(`{"second":1}`)} {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.New(t)
 			work := f.Start(t)
@@ -105,7 +106,7 @@ func TestAppendActsOnWhatWasCommitted(t *testing.T) {
 			}
 		}, fferr.ErrNotActive},
 	} {
-		for name, frames := range map[string][]engine.FrameSpec{"durable": texts("late"), "summary": patches(`{"late":1}`)} {
+		for name, frames := range map[string][]stream.FrameSpec{"durable": texts("late"), "summary": patches(`{"late":1}`)} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				f := fixture.New(t)
 				work := f.Start(t)
@@ -136,7 +137,7 @@ func TestAppendIsOneStatement_S41(t *testing.T) {
 	work := f.Start(t)
 	log := new(fixture.StatementLog)
 	e := f.EngineOn(t, log.Open(t, f.Url), engine.Config{})
-	names := func(frames ...engine.FrameSpec) []string {
+	names := func(frames ...stream.FrameSpec) []string {
 		return queries(log.During(func() { appendTo(t, e, work.Lease, frames...) }))
 	}
 	for range 2 {
@@ -162,7 +163,7 @@ func TestTailSkipsNoFrameOfManyWriters(t *testing.T) {
 				if n%3 == 0 {
 					frames = patches(`{}`, `{}`)
 				}
-				if _, err := f.AppendFrames(ctx, work.Lease, frames); err != nil && !errors.Is(err, fferr.ErrContention) {
+				if _, err := stream.Append(ctx, f.Engine, work.Lease, frames); err != nil && !errors.Is(err, fferr.ErrContention) {
 					return err
 				}
 			}
@@ -171,7 +172,7 @@ func TestTailSkipsNoFrameOfManyWriters(t *testing.T) {
 	}
 	read := fixture.Async(t, func(ctx context.Context) error {
 		last := int64(0)
-		for frame, err := range f.TailStream(ctx, work.ID, engine.TailOptions{}) {
+		for frame, err := range stream.Tail(ctx, f.Engine, work.ID, stream.TailOptions{}) {
 			switch {
 			case err != nil:
 				return err
@@ -207,7 +208,7 @@ func TestFramesBeforeAnEndTakeItsLocks(t *testing.T) {
 	work := f.Start(t)
 	tx := f.BeginTx(t)
 	bound := f.WithTx(tx)
-	if _, err := bound.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("last"), Ends: true}); err != nil {
+	if _, err := stream.AppendBatch(t.Context(), bound, stream.Batch{Lease: work.Lease, Frames: texts("last"), Ends: true}); err != nil {
 		t.Fatal(err)
 	}
 	rival, cancelled := f.Rival(t), make(chan error, 1)
@@ -224,7 +225,7 @@ func TestFramesBeforeAnEndTakeItsLocks(t *testing.T) {
 		t.Errorf("the cancel returned %v", err)
 	}
 	wantFrames(t, f, work.ID, "last")
-	if _, err := f.AppendFrameBatch(t.Context(), engine.FrameBatch{Lease: work.Lease, Frames: texts("x"), Ends: true}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := stream.AppendBatch(t.Context(), f.Engine, stream.Batch{Lease: work.Lease, Frames: texts("x"), Ends: true}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("outside a transaction: %v", err)
 	}
 }

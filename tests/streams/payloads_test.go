@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -23,13 +24,13 @@ func TestPayloadsComeBackAsTheyWere_S40(t *testing.T) {
 	}
 	for name, payload := range map[string][]byte{
 		"empty": {}, "text": []byte("é\n\"\\"), "U+0000": []byte("a\x00b"), "no UTF-8": {0xff, 'A'}, "all bytes": all,
-		"as large as may be": bytes.Repeat([]byte{0xff}, engine.MaxFramePayload), "what looks like base64": []byte("/0E="),
+		"as large as may be": bytes.Repeat([]byte{0xff}, stream.MaxPayload), "what looks like base64": []byte("/0E="),
 	} {
-		for _, mode := range []engine.FrameMode{engine.FrameDurable, engine.FrameBestEffort} {
+		for _, mode := range []stream.Mode{stream.Durable, stream.BestEffort} {
 			t.Run(name+", "+string(mode), func(t *testing.T) {
 				f := fixture.New(t)
 				work := f.Start(t)
-				appendTo(t, f.Engine, work.Lease, engine.FrameSpec{Payload: payload, Mode: mode, Type: "é", Correlation: "c"})
+				appendTo(t, f.Engine, work.Lease, stream.FrameSpec{Payload: payload, Mode: mode, Type: "é", Correlation: "c"})
 				frames := read(t, f.Engine, work.ID).Frames
 				if len(frames) != 1 || !bytes.Equal(frames[0].Payload, payload) || frames[0].Type != "é" || frames[0].Correlation != "c" {
 					t.Errorf("%d frames, the first %+v", len(frames), frames[0])
@@ -46,9 +47,9 @@ func TestRefusedFramesAreNotQuoted(t *testing.T) {
 	work := f.Start(t)
 	before := f.Dump(t, work.ID)
 	deep := strings.Repeat(`{"`+secret+`":`, 17) + `1` + strings.Repeat(`}`, 17)
-	large := `"` + strings.Repeat(secret, engine.MaxFramePayload/len(secret)) + `"`
-	for name, frame := range map[string]engine.FrameSpec{
-		"a byte too large":     {Payload: bytes.Repeat([]byte(secret+" "), engine.MaxFramePayload/8+1)[:engine.MaxFramePayload+1]},
+	large := `"` + strings.Repeat(secret, stream.MaxPayload/len(secret)) + `"`
+	for name, frame := range map[string]stream.FrameSpec{
+		"a byte too large":     {Payload: bytes.Repeat([]byte(secret+" "), stream.MaxPayload/8+1)[:stream.MaxPayload+1]},
 		"an unknown mode":      {Payload: []byte(secret), Mode: "forever"},
 		"a type too long":      {Payload: []byte(secret), Type: strings.Repeat("t", 257)},
 		"a type with U+0000":   {Payload: []byte(secret), Type: "a\x00"},
@@ -70,8 +71,8 @@ func TestRefusedFramesAreNotQuoted(t *testing.T) {
 		"a small exponent":     patches(`{"` + secret + `":1E-309}`)[0],
 		"too large for a mode": patches(`{"a":` + large + `}`)[0],
 	} {
-		for _, frames := range [][]engine.FrameSpec{{frame}, {texts("fine")[0], patches(`{"fine":1}`)[0], frame}} {
-			_, err := f.AppendFrames(t.Context(), work.Lease, frames)
+		for _, frames := range [][]stream.FrameSpec{{frame}, {texts("fine")[0], patches(`{"fine":1}`)[0], frame}} {
+			_, err := stream.Append(t.Context(), f.Engine, work.Lease, frames)
 			if !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s: %v", name, err)
 			} else if strings.Contains(err.Error(), secret) {
@@ -94,7 +95,7 @@ func TestBrokenSummariesAreNotQuoted(t *testing.T) {
 			with := rapid.SampledFrom([]string{"", "\x00", "\xff", "{", "}", "[", "\"", "\\", "\\u0000", "\\ud800", "e999999", "-", ","}).Draw(r, "with")
 			payload = slices.Concat(payload[:at], []byte(with), payload[at:])
 		}
-		_, err := f.AppendFrames(t.Context(), work.Lease, patches(string(payload)))
+		_, err := stream.Append(t.Context(), f.Engine, work.Lease, patches(string(payload)))
 		if err != nil && (!errors.Is(err, fferr.ErrInvalidInput) || strings.Contains(err.Error(), secret[:4])) {
 			r.Fatalf("%q: %v", payload, err)
 		}
@@ -106,10 +107,10 @@ func TestPayloadsHaveTheEnginesLimit(t *testing.T) {
 	eng := f.EngineOn(t, f.Pool, engine.Config{Streams: engine.StreamConfig{MaxPayload: 4}})
 	work := f.Start(t)
 	appendTo(t, eng, work.Lease, texts("four")...)
-	_, err := eng.AppendFrames(t.Context(), work.Lease, texts("fives"))
+	_, err := stream.Append(t.Context(), eng, work.Lease, texts("fives"))
 	fixture.WantInputError(t, err, "frames[0].payload")
 	for field, cfg := range map[string]engine.StreamConfig{
-		"Config.Streams.MaxPayload":       {MaxPayload: engine.MaxFramePayload + 1},
+		"Config.Streams.MaxPayload":       {MaxPayload: stream.MaxPayload + 1},
 		"Config.Streams.DurableMaxlen":    {DurableMaxlen: -1},
 		"Config.Streams.BestEffort.TTL":   {BestEffort: engine.BestEffort{TTL: 11 * time.Minute}},
 		"Config.Streams.BestEffort.Least": {BestEffort: engine.BestEffort{Least: -1}},

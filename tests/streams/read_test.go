@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -38,7 +38,7 @@ func TestReadsAreWhatWasAskedFor_S47(t *testing.T) {
 		{from: wire.FrameEnd, limit: 10},
 		{to: wire.FrameStart, limit: 10},
 	} {
-		page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{From: c.from, To: c.to, Limit: c.limit})
+		page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{From: c.from, To: c.to, Limit: c.limit})
 		var got string
 		for _, frame := range page.Frames {
 			got += string(frame.Payload)
@@ -47,18 +47,18 @@ func TestReadsAreWhatWasAskedFor_S47(t *testing.T) {
 			t.Errorf("%+v: %q, %+v, %v", c, got, page.Closed, err)
 		}
 	}
-	for _, r := range []engine.StreamRange{
-		{Limit: 0}, {Limit: -1}, {Limit: engine.MaxFramePage + 1}, {Limit: 1, Attempt: -1}, {Limit: 1, Attempt: 1 << 31},
+	for _, r := range []stream.Range{
+		{Limit: 0}, {Limit: -1}, {Limit: stream.MaxPage + 1}, {Limit: 1, Attempt: -1}, {Limit: 1, Attempt: 1 << 31},
 		{Limit: 1, From: "-"}, {Limit: 1, To: "+"}, {Limit: 1, From: "1-"}, {Limit: 1, To: "9223372036854775808"}, {Limit: 1, From: "1-2147483648"},
 	} {
-		if _, err := f.ReadStream(t.Context(), work.ID, r); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := stream.Read(t.Context(), f.Engine, work.ID, r); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := f.ReadStream(t.Context(), id.NewExecutionID(f.Lane, id.Partitions{}), engine.StreamRange{Limit: 1}); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := stream.Read(t.Context(), f.Engine, id.NewExecutionID(f.Lane, id.Partitions{}), stream.Range{Limit: 1}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a missing execution: %v", err)
 	}
-	if page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: 1, Attempt: 7}); err != nil || len(page.Frames) > 0 || page.Closed != nil {
+	if page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{Limit: 1, Attempt: 7}); err != nil || len(page.Frames) > 0 || page.Closed != nil {
 		t.Errorf("a missing attempt: %+v, %v", page, err)
 	}
 }
@@ -72,12 +72,12 @@ func TestReadReportsTheEndAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for limit, closed := range map[int]bool{1: false, 2: false, 3: true} {
-		page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: limit})
+		page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{Limit: limit})
 		if err != nil || (page.Closed != nil) != closed || len(page.Frames) != min(limit, 2) {
 			t.Errorf("limit %d: %d frames, closed %+v, %v", limit, len(page.Frames), page.Closed, err)
 		}
 	}
-	if page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: 9, To: "1"}); err != nil || page.Closed != nil {
+	if page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{Limit: 9, To: "1"}); err != nil || page.Closed != nil {
 		t.Errorf("up to a time: %+v, %v", page.Closed, err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -25,7 +24,7 @@ func TestServedStreamHasHeartbeatsWhileFramesAreHidden(t *testing.T) {
 	shows := make(chan string, 1000)
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
 		cfg.Heartbeat = 10 * time.Millisecond
-		cfg.Show = func(f *engine.StreamFrame) bool {
+		cfg.Show = func(f *stream.Entry) bool {
 			shows <- string(f.Payload)
 			return f.Type == "token"
 		}
@@ -61,13 +60,13 @@ func TestServedStreamCountsTrimmedFramesBeforeHiddenOnes(t *testing.T) {
 	work := f.Start(t)
 	frames := texts("trimmed", "hidden", "trimmed", "shown", "trimmed", "hidden")
 	for i := range frames {
-		frames[i].Mode, frames[i].Type = engine.FrameBestEffort, string(frames[i].Payload)
+		frames[i].Mode, frames[i].Type = stream.BestEffort, string(frames[i].Payload)
 	}
 	appendTo(t, f.Engine, work.Lease, frames...)
 	finish(t, f, work.Lease)
 	f.Exec(t, `DELETE FROM ff_stream_frame WHERE partition_key = $1 AND execution_id = $2 AND ffx_number IN (1, 3, 5)`, work.ID.Partition(), work.ID.UUID())
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
-		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "shown" }
+		cfg.Show = func(f *stream.Entry) bool { return f.Type == "shown" }
 	})
 	var trimmed []string
 	for _, e := range readEvents(s.open(t, "").Body).all() {
@@ -87,7 +86,7 @@ func TestServedStreamAuthorizesAgain(t *testing.T) {
 	var log fixture.LockedBuffer
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
 		cfg.MaxAge, cfg.Log = 20*time.Millisecond, textLog(&log)
-		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "token" }
+		cfg.Show = func(f *stream.Entry) bool { return f.Type == "token" }
 		cfg.Authorize = func(*http.Request) (id.ExecutionID, error) {
 			if refused.Load() {
 				return id.ExecutionID{}, stream.ErrForbidden
@@ -132,9 +131,9 @@ func TestServedStreamHasHeartbeatsWhileHiddenFramesArrive(t *testing.T) {
 	var stop atomic.Bool
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
 		cfg.Heartbeat = 300 * time.Millisecond
-		cfg.Show = func(*engine.StreamFrame) bool {
+		cfg.Show = func(*stream.Entry) bool {
 			if !stop.Load() {
-				_, _ = f.AppendFrames(t.Context(), work.Lease, texts("hidden")) // refused once the test has ended the execution
+				_, _ = stream.Append(t.Context(), f.Engine, work.Lease, texts("hidden")) // refused once the test has ended the execution
 			}
 			return false
 		}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -29,12 +28,12 @@ func TestServedStreamDropsSlowClients(t *testing.T) {
 			work := f.Start(t)
 			const frames = 200
 			large := strings.Repeat("x", 60_000)
-			batch := make([]engine.FrameSpec, 50)
+			batch := make([]stream.FrameSpec, 50)
 			for n := 0; n < frames; n += len(batch) {
 				for i := range batch {
-					batch[i] = engine.FrameSpec{Payload: fmt.Append(nil, n+i, " ", large), Type: "token"}
+					batch[i] = stream.FrameSpec{Payload: fmt.Append(nil, n+i, " ", large), Type: "token"}
 				}
-				if _, err := f.AppendFrames(t.Context(), work.Lease, batch); err != nil {
+				if _, err := stream.Append(t.Context(), f.Engine, work.Lease, batch); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -120,11 +119,11 @@ func (d *deadlines) FlushError() error {
 func TestServedStreamHasNoDeadlineWhileSilent(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	frames := make([]engine.FrameSpec, 1000)
+	frames := make([]stream.FrameSpec, 1000)
 	for i := range frames {
 		frames[i].Payload = []byte("a")
 	}
-	if _, err := f.AppendFrames(t.Context(), work.Lease, frames); err != nil {
+	if _, err := stream.Append(t.Context(), f.Engine, work.Lease, frames); err != nil {
 		t.Fatal(err)
 	}
 	finish(t, f, work.Lease)

@@ -161,7 +161,7 @@ func textsOf(t *testing.T, events []event) []string {
 func write(t *testing.T, f *fixture.Fixture, l engine.Lease, payloads ...string) {
 	t.Helper()
 	for _, payload := range payloads {
-		if _, err := f.AppendFrames(t.Context(), l, []engine.FrameSpec{{Payload: []byte(payload), Type: "token"}}); err != nil {
+		if _, err := stream.Append(t.Context(), f.Engine, l, []stream.FrameSpec{{Payload: []byte(payload), Type: "token"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -306,18 +306,18 @@ func TestServedStreamOfAClientThatLeaves(t *testing.T) {
 func TestServedStreamShowsAllowedFrames(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	frames := []engine.FrameSpec{
+	frames := []stream.FrameSpec{
 		{Payload: []byte("a"), Type: "token"},
-		{Payload: []byte("secret"), Type: engine.FrameLog},
+		{Payload: []byte("secret"), Type: stream.Log},
 		{Payload: []byte("b"), Type: "token", Correlation: "c"},
-		{Payload: []byte("c"), Type: "token", Mode: engine.FrameBestEffort},
+		{Payload: []byte("c"), Type: "token", Mode: stream.BestEffort},
 	}
-	if _, err := f.AppendFrames(t.Context(), work.Lease, frames); err != nil {
+	if _, err := stream.Append(t.Context(), f.Engine, work.Lease, frames); err != nil {
 		t.Fatal(err)
 	}
 	finish(t, f, work.Lease)
 	s := serve(t, f, work.ID, func(cfg *stream.Config) {
-		cfg.Show = func(f *engine.StreamFrame) bool { return f.Type == "token" && f.Mode == engine.FrameDurable }
+		cfg.Show = func(f *stream.Entry) bool { return f.Type == "token" && f.Mode == stream.Durable }
 	})
 	events := readEvents(s.open(t, "").Body).all()
 	if got, want := textsOf(t, events), []string{"0 token a", "0 token b", "end 0 attempt_success"}; !slices.Equal(got, want) {

@@ -10,19 +10,20 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 func wantSummary(t *testing.T, f *fixture.Fixture, l engine.Lease, version int, want string) {
 	t.Helper()
-	summary, err := f.StreamSummary(t.Context(), l.Execution, l.Attempt)
+	summary, err := stream.ReadSummary(t.Context(), f.Engine, l.Execution, l.Attempt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
 	compact := json.NewEncoder(&got)
 	compact.SetEscapeHTML(false)
-	if err := compact.Encode(summary.Document); err != nil {
+	if err := compact.Encode(summary.JSON); err != nil {
 		t.Fatal(err)
 	}
 	if strings.TrimSpace(got.String()) != want || summary.Version != version {
@@ -66,11 +67,11 @@ func TestSummaryMergesAsTheRFC_S44(t *testing.T) {
 func TestSummaryHasVersions(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
-	if _, err := f.StreamSummary(t.Context(), l.Execution, 0); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := stream.ReadSummary(t.Context(), f.Engine, l.Execution, 0); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("before the first: %v", err)
 	}
 	appendTo(t, f.Engine, l, patches(`{"a":1}`)...)
-	frames := []engine.FrameSpec{texts("x")[0], patches(`{"a":"__ff_null__"}`)[0], texts("y")[0], patches(`{"b":{"c":1}}`)[0]}
+	frames := []stream.FrameSpec{texts("x")[0], patches(`{"a":"__ff_null__"}`)[0], texts("y")[0], patches(`{"b":{"c":1}}`)[0]}
 	if got := appendTo(t, f.Engine, l, frames...); got.SummaryVersion != 3 {
 		t.Errorf("%+v", got)
 	}
@@ -107,10 +108,10 @@ func TestSummaryHasADepth(t *testing.T) {
 		return `{"a":` + strings.Repeat(open, n-1) + "1" + strings.Repeat(end, n-1) + `}`
 	}
 	for _, kind := range [][2]string{{`{"a":`, `}`}, {`[`, `]`}} {
-		if _, err := f.AppendFrames(t.Context(), l, patches(nested(kind[0], kind[1], 16))); err != nil {
+		if _, err := stream.Append(t.Context(), f.Engine, l, patches(nested(kind[0], kind[1], 16))); err != nil {
 			t.Errorf("16 deep: %v", err)
 		}
-		if _, err := f.AppendFrames(t.Context(), l, patches(nested(kind[0], kind[1], 17))); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := stream.Append(t.Context(), f.Engine, l, patches(nested(kind[0], kind[1], 17))); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("17 deep: %v", err)
 		}
 	}
@@ -120,14 +121,14 @@ func TestSummaryHasADepth(t *testing.T) {
 func TestSummaryHasASize(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
-	part := strings.Repeat("x", engine.MaxFramePayload-100)
-	var frames []engine.FrameSpec
-	for i := range engine.MaxSummary / engine.MaxFramePayload {
+	part := strings.Repeat("x", stream.MaxPayload-100)
+	var frames []stream.FrameSpec
+	for i := range stream.MaxSummary / stream.MaxPayload {
 		frames = append(frames, patches(fmt.Sprintf(`{"p%d":"%s"}`, i, part))...)
 	}
 	appendTo(t, f.Engine, l, frames...)
 	before := f.Dump(t, l.Execution)
-	_, err := f.AppendFrames(t.Context(), l, append(texts("with it"), patches(`{"more":"`+part+`"}`)...))
+	_, err := stream.Append(t.Context(), f.Engine, l, append(texts("with it"), patches(`{"more":"`+part+`"}`)...))
 	if !errors.Is(err, fferr.ErrInvalidInput) || len(err.Error()) > 200 {
 		t.Errorf("got %v", err)
 	}
@@ -139,11 +140,11 @@ func TestSummaryHasASize(t *testing.T) {
 func TestSummaryFramesOfACallAreLimited(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
-	many := patches(slices.Repeat([]string{"{}"}, engine.MaxSummaryFrames+1)...)
-	if _, err := f.AppendFrames(t.Context(), l, many); !errors.Is(err, fferr.ErrInvalidInput) {
+	many := patches(slices.Repeat([]string{"{}"}, stream.MaxSummaryFrames+1)...)
+	if _, err := stream.Append(t.Context(), f.Engine, l, many); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("%d summary frames: %v", len(many), err)
 	}
-	if got := appendTo(t, f.Engine, l, many[1:]...); got.SummaryVersion != engine.MaxSummaryFrames || got.Frames != engine.MaxSummaryFrames {
-		t.Errorf("appended %+v, want version and number %d", got, engine.MaxSummaryFrames)
+	if got := appendTo(t, f.Engine, l, many[1:]...); got.SummaryVersion != stream.MaxSummaryFrames || got.Frames != stream.MaxSummaryFrames {
+		t.Errorf("appended %+v, want version and number %d", got, stream.MaxSummaryFrames)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -18,13 +19,13 @@ import (
 func TestTailGoesOnAfterAReclaim(t *testing.T) {
 	f := fixture.NewCloned(t)
 	work := f.Start(t)
-	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
+	l := follow(t, f.Engine, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "a")
 	l.want(t, "0 a")
 	f.Advance(fixture.LeaseTTL)
 	fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 	again := f.ClaimOne(t)
-	_, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: []byte("late")}})
+	_, err := stream.Append(t.Context(), f.Engine, work.Lease, []stream.FrameSpec{{Payload: []byte("late")}})
 	fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 	appendTexts(t, f.Engine, again.Lease, "b")
 	complete(t, f.Engine, again.Lease)
@@ -41,7 +42,7 @@ func TestTailGoesOnAfterAReclaim(t *testing.T) {
 func TestTailGoesOnAfterASuspension(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
+	l := follow(t, f.Engine, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "a")
 	before := l.next(t)
 	f.SuspendAgain(t, work.Lease, engine.Received("ready"))
@@ -65,14 +66,14 @@ func TestTailResumesAnywhere(t *testing.T) {
 	work := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(1)))
 	for attempt := range 2 {
 		for batch := range 4 {
-			frames := make([]engine.FrameSpec, 10)
+			frames := make([]stream.FrameSpec, 10)
 			for i := range frames {
-				frames[i] = engine.FrameSpec{Payload: fmt.Appendf(nil, "%d.%d", batch, i)}
+				frames[i] = stream.FrameSpec{Payload: fmt.Appendf(nil, "%d.%d", batch, i)}
 				if i%3 == 1 {
-					frames[i].Mode = engine.FrameBestEffort
+					frames[i].Mode = stream.BestEffort
 				}
 			}
-			if _, err := f.AppendFrames(t.Context(), work.Lease, frames); err != nil {
+			if _, err := stream.Append(t.Context(), f.Engine, work.Lease, frames); err != nil {
 				t.Fatal(err)
 			}
 			f.Advance(1)
@@ -83,8 +84,8 @@ func TestTailResumesAnywhere(t *testing.T) {
 		}
 	}
 	complete(t, f.Engine, work.Lease)
-	values := func(o engine.TailOptions) (all []string, positions []engine.StreamPosition) {
-		for frame, err := range f.TailStream(t.Context(), work.ID, o) {
+	values := func(o stream.TailOptions) (all []string, positions []stream.Position) {
+		for frame, err := range stream.Tail(t.Context(), f.Engine, work.ID, o) {
 			v := value{frame, err}
 			all, positions = append(all, v.String()), append(positions, frame.Position())
 			if err != nil || frame.Trimmed != 0 {
@@ -94,17 +95,17 @@ func TestTailResumesAnywhere(t *testing.T) {
 		return all, positions
 	}
 	for _, skip := range []bool{false, true} {
-		all, positions := values(engine.TailOptions{SkipBestEffort: skip})
+		all, positions := values(stream.TailOptions{SkipBestEffort: skip})
 		if want := map[bool]int{false: 82, true: 58}[skip]; len(all) != want {
 			t.Fatalf("%d values, want %d", len(all), want)
 		}
 		fixture.Check(t, func(r *rapid.T) {
 			n := rapid.IntRange(0, len(all)-1).Draw(r, "position")
-			at, err := engine.ParseStreamPosition(positions[n].String())
+			at, err := stream.ParsePosition(positions[n].String())
 			if err != nil || at != positions[n] {
 				r.Fatalf("%s is read as %s: %v", positions[n], at, err)
 			}
-			rest, _ := values(engine.TailOptions{After: at, SkipBestEffort: skip})
+			rest, _ := values(stream.TailOptions{After: at, SkipBestEffort: skip})
 			if n == len(all)-1 {
 				rest = nil // behind the end of the execution a tail waits for a replay
 			}
@@ -120,11 +121,11 @@ func TestTailReportsMissingFrames(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	for n := range 10 {
-		frame := engine.FrameSpec{Payload: fmt.Append(nil, n)}
+		frame := stream.FrameSpec{Payload: fmt.Append(nil, n)}
 		if n >= 5 && n < 8 {
-			frame.Mode = engine.FrameBestEffort
+			frame.Mode = stream.BestEffort
 		}
-		if _, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{frame}); err != nil {
+		if _, err := stream.Append(t.Context(), f.Engine, work.Lease, []stream.FrameSpec{frame}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +136,7 @@ func TestTailReportsMissingFrames(t *testing.T) {
 	want := func(gaps map[int]int64, trimmed map[int]int64, numbers ...int) {
 		t.Helper()
 		n := 0
-		for frame, err := range f.TailStream(t.Context(), work.ID, engine.TailOptions{}) {
+		for frame, err := range stream.Tail(t.Context(), f.Engine, work.ID, stream.TailOptions{}) {
 			gap, isGap := errors.AsType[*fferr.StreamGapError](err)
 			switch {
 			case isGap:

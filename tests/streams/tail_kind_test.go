@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -15,15 +15,15 @@ import (
 func TestTypedTailCountsTrimmedFramesBeforeOthers(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	frames := make([]engine.FrameSpec, 6)
+	frames := make([]stream.FrameSpec, 6)
 	for i, kind := range []string{"lost", "log", "lost", "token", "lost", "log"} {
-		frames[i] = engine.FrameSpec{Mode: engine.FrameBestEffort, Type: kind, Payload: fmt.Append(nil, `"`, kind, `"`)}
+		frames[i] = stream.FrameSpec{Mode: stream.BestEffort, Type: kind, Payload: fmt.Append(nil, `"`, kind, `"`)}
 	}
 	appendTo(t, f.Engine, work.Lease, frames...)
 	finish(t, f, work.Lease)
 	f.Exec(t, `DELETE FROM ff_stream_frame WHERE partition_key = $1 AND execution_id = $2 AND ffx_number IN (1, 3, 5)`, work.ID.Partition(), work.ID.UUID())
 	var got []string
-	for frame, err := range token.Tail(t.Context(), f.Engine, work.ID, engine.TailOptions{}) {
+	for frame, err := range token.Tail(t.Context(), f.Engine, work.ID, stream.TailOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,9 +38,9 @@ func TestTypedTailCountsTrimmedFramesBeforeOthers(t *testing.T) {
 func TestTypedTailNeedsAType(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	var untyped engine.Frame[string]
+	var untyped stream.Frame[string]
 	values := 0
-	for _, err := range untyped.Tail(t.Context(), f.Engine, work.ID, engine.TailOptions{}) {
+	for _, err := range untyped.Tail(t.Context(), f.Engine, work.ID, stream.TailOptions{}) {
 		values++
 		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Error(err)

@@ -14,12 +14,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // value is what a tail yields.
 type value struct {
-	frame engine.StreamFrame
+	frame stream.Entry
 	err   error
 }
 
@@ -39,13 +40,13 @@ type tail struct {
 	end    context.CancelFunc
 }
 
-func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID, o engine.TailOptions) tail {
+func follow(t *testing.T, eng *engine.Engine, x id.ExecutionID, o stream.TailOptions) tail {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	values := make(chan value, 100)
 	go func() {
 		defer close(values)
-		for frame, err := range eng.TailStream(ctx, x, o) {
+		for frame, err := range stream.Tail(ctx, eng, x, o) {
 			values <- value{frame, err}
 		}
 	}()
@@ -75,13 +76,13 @@ func (l tail) wantEnd(t *testing.T) {
 	}
 }
 
-func appendTexts(t *testing.T, eng *engine.Engine, l engine.Lease, texts ...string) engine.Appended {
+func appendTexts(t *testing.T, eng *engine.Engine, l engine.Lease, texts ...string) stream.Appended {
 	t.Helper()
-	frames := make([]engine.FrameSpec, len(texts))
+	frames := make([]stream.FrameSpec, len(texts))
 	for i, text := range texts {
 		frames[i].Payload = []byte(text)
 	}
-	appended, err := eng.AppendFrames(t.Context(), l, frames)
+	appended, err := stream.Append(t.Context(), eng, l, frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestTailsWaitWithoutConnections_S45(t *testing.T) {
 	r := f.Rival(t, func(config *pgxpool.Config) { config.MaxConns = 4 })
 	var tails []tail
 	for range 8 {
-		tails = append(tails, follow(t, r.Engine, work.ID, engine.TailOptions{}))
+		tails = append(tails, follow(t, r.Engine, work.ID, stream.TailOptions{}))
 	}
 	appendTexts(t, f.Engine, work.Lease, "one")
 	for _, l := range tails {
@@ -123,7 +124,7 @@ func TestTailsWaitWithoutConnections_S45(t *testing.T) {
 		l.wantEnd(t)
 	}
 	// The tail of an ended execution has its end at once.
-	late := follow(t, r.Engine, work.ID, engine.TailOptions{})
+	late := follow(t, r.Engine, work.ID, stream.TailOptions{})
 	late.want(t, "0 one", "0 two", "0 closed attempt_success last=true")
 	late.wantEnd(t)
 }
@@ -133,7 +134,7 @@ func TestTailsSurviveCutConnections(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	r := f.Rival(t)
-	l := follow(t, r.Engine, work.ID, engine.TailOptions{})
+	l := follow(t, r.Engine, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "before")
 	l.want(t, "0 before")
 	fixture.Await(t, "the listening connection", func() bool { return f.Listening(t, r.Name) == 1 })
@@ -152,7 +153,7 @@ func TestTailsPollWithoutAListener(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	deaf := f.EngineOn(t, fixture.OpenPool(t, f.Url, nil), engine.Config{NoListener: true})
-	l := follow(t, deaf, work.ID, engine.TailOptions{})
+	l := follow(t, deaf, work.ID, stream.TailOptions{})
 	for n := range 3 {
 		appendTexts(t, f.Engine, work.Lease, fmt.Sprint(n))
 		l.want(t, fmt.Sprintf("0 %d", n))
@@ -164,7 +165,7 @@ func TestTailsPollWithoutAListener(t *testing.T) {
 func TestTailEndsWithItsContext(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
-	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
+	l := follow(t, f.Engine, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "one")
 	l.want(t, "0 one")
 	l.end()
@@ -177,12 +178,12 @@ func TestTailEndsWithItsContext(t *testing.T) {
 func TestTailOfAMissingExecution(t *testing.T) {
 	f := fixture.New(t)
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})
-	l := follow(t, f.Engine, missing, engine.TailOptions{})
+	l := follow(t, f.Engine, missing, stream.TailOptions{})
 	if v := l.next(t); !errors.Is(v.err, fferr.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", v)
 	}
 	work := f.Start(t)
-	l = follow(t, f.Engine, work.ID, engine.TailOptions{})
+	l = follow(t, f.Engine, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "one")
 	l.want(t, "0 one")
 	f.Exec(t, "DELETE FROM ff_attempt WHERE execution_id = $1", work.ID.UUID())
@@ -196,8 +197,8 @@ func TestTailOfAMissingExecution(t *testing.T) {
 func TestTailGoesOverAllAttempts(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t, fixture.Retrying(*policy.ImmediateRetries(3)))
-	all := follow(t, f.Engine, work.ID, engine.TailOptions{})
-	first := follow(t, f.Engine, work.ID, engine.TailOptions{OneAttempt: true})
+	all := follow(t, f.Engine, work.ID, stream.TailOptions{})
+	first := follow(t, f.Engine, work.ID, stream.TailOptions{OneAttempt: true})
 	appendTexts(t, f.Engine, work.Lease, "a")
 	f.Fail(t, work.Lease, engine.Failure{})
 	all.want(t, "0 a", "0 closed attempt_failure last=false")
@@ -216,12 +217,12 @@ func TestReadsAreNotLimitedSilently_S47(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	appended := appendTexts(t, f.Engine, work.Lease, "a", "b", "c")
-	for _, limit := range []int{-1, 0, engine.MaxFramePage + 1} {
-		_, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: limit})
+	for _, limit := range []int{-1, 0, stream.MaxPage + 1} {
+		_, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{Limit: limit})
 		fixture.WantInputError(t, err, "limit")
 	}
 	ms := wire.FrameCursor(fmt.Sprint(appended.First.TsMs))
-	page, err := f.ReadStream(t.Context(), work.ID, engine.StreamRange{From: ms, To: ms, Limit: 10})
+	page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{From: ms, To: ms, Limit: 10})
 	if err != nil || len(page.Frames) != 3 {
 		t.Errorf("%d frames of one millisecond, want 3: %v", len(page.Frames), err)
 	}

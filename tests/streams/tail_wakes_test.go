@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -143,10 +144,10 @@ func TestThousandsOfTails_S46(t *testing.T) {
 	r := f.Rival(t, func(config *pgxpool.Config) { config.MaxConns, config.ConnConfig.Tracer = 4, &c })
 	const n = 2_000
 	work := slices.Concat(f.StartMany(t, n/2), f.StartMany(t, n/2))
-	keeper := follow(t, r.Engine, f.Start(t).ID, engine.TailOptions{})
+	keeper := follow(t, r.Engine, f.Start(t).ID, stream.TailOptions{})
 	tails := make([]tail, n)
 	for i, w := range work {
-		tails[i] = follow(t, r.Engine, w.ID, engine.TailOptions{})
+		tails[i] = follow(t, r.Engine, w.ID, stream.TailOptions{})
 	}
 	listening := func() int {
 		c.mu.Lock()
@@ -172,11 +173,11 @@ func TestThousandsOfTails_S46(t *testing.T) {
 		t.Errorf("%d messages for %d channels", got, n)
 	}
 	for chunk := range slices.Chunk(work, 500) {
-		batches := make([]engine.FrameBatch, len(chunk))
+		batches := make([]stream.Batch, len(chunk))
 		for i, w := range chunk {
-			batches[i] = engine.FrameBatch{Lease: w.Lease, Frames: []engine.FrameSpec{{Payload: []byte("x")}}}
+			batches[i] = stream.Batch{Lease: w.Lease, Frames: []stream.FrameSpec{{Payload: []byte("x")}}}
 		}
-		if _, err := f.AppendFramesEach(t.Context(), batches); err != nil {
+		if _, err := stream.AppendEach(t.Context(), f.Engine, batches); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +220,7 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 	log := errorsSeen{slog.DiscardHandler, make(chan struct{}, 1)}
 	pool := fixture.OpenPool(t, f.Url, nil)
 	eng := f.EngineOn(t, pool, engine.Config{Log: slog.New(log)})
-	l := follow(t, eng, work.ID, engine.TailOptions{})
+	l := follow(t, eng, work.ID, stream.TailOptions{})
 	appendTexts(t, f.Engine, work.Lease, "before")
 	l.want(t, "0 before")
 	appendTexts(t, f.Engine, work.Lease, "meanwhile")
@@ -236,7 +237,7 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-log.seen // the tail's reads fail
-	late := follow(t, eng, work.ID, engine.TailOptions{})
+	late := follow(t, eng, work.ID, stream.TailOptions{})
 	if v := late.next(t); v.err == nil {
 		t.Errorf("a tail that begins in an outage has %s, want an error", v)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -17,12 +17,12 @@ func TestTailHasEveryFrameOfManyWriters(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	const writers, each = 16, 20
-	l := follow(t, f.Rival(t).Engine, work.ID, engine.TailOptions{})
+	l := follow(t, f.Rival(t).Engine, work.ID, stream.TailOptions{})
 	var running sync.WaitGroup
 	for w := range writers {
 		running.Go(func() {
 			for n := range each {
-				if _, err := f.AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: fmt.Appendf(nil, "%d.%d", w, n)}}); err != nil {
+				if _, err := stream.Append(t.Context(), f.Engine, work.Lease, []stream.FrameSpec{{Payload: fmt.Appendf(nil, "%d.%d", w, n)}}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -30,7 +30,7 @@ func TestTailHasEveryFrameOfManyWriters(t *testing.T) {
 		})
 	}
 	next := make([]int, writers)
-	var last engine.StreamFrame
+	var last stream.Entry
 	for range writers * each {
 		v := l.next(t)
 		if v.err != nil || v.frame.Closed != nil {
@@ -56,13 +56,13 @@ func TestTailWaitsForAnOpenAppend(t *testing.T) {
 	f := fixture.New(t)
 	work := f.Start(t)
 	r := f.Rival(t)
-	l := follow(t, f.Engine, work.ID, engine.TailOptions{})
+	l := follow(t, f.Engine, work.ID, stream.TailOptions{})
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).AppendFrames(t.Context(), work.Lease, []engine.FrameSpec{{Payload: []byte("first")}}); err != nil {
+	if _, err := stream.Append(t.Context(), f.WithTx(tx), work.Lease, []stream.FrameSpec{{Payload: []byte("first")}}); err != nil {
 		t.Fatal(err)
 	}
 	second := fixture.Async(t, func(ctx context.Context) error {
-		_, err := r.AppendFrames(ctx, work.Lease, []engine.FrameSpec{{Payload: []byte("second")}})
+		_, err := stream.Append(ctx, r.Engine, work.Lease, []stream.FrameSpec{{Payload: []byte("second")}})
 		return err
 	})
 	r.AwaitBlocked(t, f)

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -50,11 +50,11 @@ func TestVectorsOfSummaries(t *testing.T) {
 		l := f.Start(t).Lease
 		appendTo(t, f.Engine, l, patches(string(c.Document))...)
 		appendTo(t, f.Engine, l, patches(string(c.Patch))...)
-		summary, err := f.StreamSummary(t.Context(), l.Execution, 0)
+		summary, err := stream.ReadSummary(t.Context(), f.Engine, l.Execution, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sameJSON(t, fmt.Sprint("summary ", n), summary.Document, c.Result)
+		sameJSON(t, fmt.Sprint("summary ", n), summary.JSON, c.Result)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestVectorsOfFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		frame := engine.FrameSpec{Payload: payload, Type: c.FrameType, Correlation: c.CorrelationID}
+		frame := stream.FrameSpec{Payload: payload, Type: c.FrameType, Correlation: c.CorrelationID}
 		if frame.Type == "" {
 			frame.Type = c.Kind
 		}

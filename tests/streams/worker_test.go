@@ -17,16 +17,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
 type writeJob = worker.Job[int] // the number of frames
 
-var counted = engine.Frame[int]{Type: "number"}
+var counted = stream.Frame[int]{Type: "number"}
 
 // writeNumbers writes frames with the numbers from first to last-1.
-func writeNumbers(ctx context.Context, w engine.FrameWriter, first, last int) error {
+func writeNumbers(ctx context.Context, w stream.FrameWriter, first, last int) error {
 	for n := first; n < last; n++ {
 		if err := counted.Write(ctx, w, n); err != nil {
 			return err
@@ -38,7 +39,7 @@ func writeNumbers(ctx context.Context, w engine.FrameWriter, first, last int) er
 // readNumbers returns the numbers in the stream of an attempt, by the leases that wrote them, in order.
 func readNumbers(t *testing.T, eng *engine.Engine, x id.ExecutionID, attempt int) (leases [][]int) {
 	t.Helper()
-	page, err := eng.ReadStream(t.Context(), x, engine.StreamRange{Attempt: attempt, Limit: engine.MaxFramePage})
+	page, err := stream.Read(t.Context(), eng, x, stream.Range{Attempt: attempt, Limit: stream.MaxPage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestTurnLeavesOutARefusedFrameOfTheBuffer(t *testing.T) {
 				if _, err := tx.Exec(ctx, "SELECT FROM ff_attempt WHERE execution_id = $1 FOR UPDATE", job.ID.UUID()); err != nil {
 					return err
 				}
-				refused := job.Stream().WriteFrame(ctx, engine.FrameSpec{Payload: []byte(`{"a":"\u0000"}`), Mode: engine.FrameSummary})
+				refused := job.Stream().WriteFrame(ctx, stream.FrameSpec{Payload: []byte(`{"a":"\u0000"}`), Mode: stream.Summary})
 				return errors.Join(writeNumbers(ctx, job.Stream(), 0, 5), refused,
 					writeNumbers(ctx, job.Stream(), 5, 10), writeNumbers(ctx, turn, 10, 12))
 			})

@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/schema"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/needs"
 )
@@ -171,8 +172,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
 			return reflect.ValueOf(engine.SequenceName{Key: "line"})
-		case reflect.TypeFor[engine.StreamRange]():
-			return reflect.ValueOf(engine.StreamRange{Limit: 1})
+		case reflect.TypeFor[stream.Range]():
+			return reflect.ValueOf(stream.Range{Limit: 1})
 		case reflect.TypeFor[[]engine.Lease]():
 			return reflect.ValueOf([]engine.Lease{{Fence: id.Fence{Execution: x}}})
 		case reflect.TypeFor[engine.EligibleFilter]():

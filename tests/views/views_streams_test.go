@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -13,18 +13,18 @@ import (
 func TestViewsShowFrames(t *testing.T) {
 	f := fixture.NewCloned(t)
 	work := f.Start(t)
-	frames := []engine.FrameSpec{
+	frames := []stream.FrameSpec{
 		{Payload: []byte("text"), Type: "token", Correlation: "c"},
-		{Payload: []byte{0xff, 0}, Type: engine.FrameBlob, Mode: engine.FrameBestEffort},
+		{Payload: []byte{0xff, 0}, Type: stream.Blob, Mode: stream.BestEffort},
 		{Payload: nil},
 	}
-	if _, err := f.Engine.AppendFrames(t.Context(), work.Lease, frames); err != nil {
+	if _, err := stream.Append(t.Context(), f.Engine, work.Lease, frames); err != nil {
 		t.Fatal(err)
 	}
 	f.Exec(t, `
 		INSERT INTO ff_stream_frame (partition_key, execution_id, attempt_index, ts_ms, seq, fields, mode, created_at_ms)
 		VALUES ($1, $2, 1, 5, 0, '{"payload":"?","encoding":"base64"}', 'durable', 5)`, work.ID.Partition(), work.ID.UUID())
-	page, err := f.Engine.ReadStream(t.Context(), work.ID, engine.StreamRange{Limit: 10})
+	page, err := stream.Read(t.Context(), f.Engine, work.ID, stream.Range{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

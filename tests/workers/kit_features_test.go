@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -35,7 +36,7 @@ var (
 	upstream  = engine.Kind[string, string]{Name: "featured_upstream"}
 	approval  = engine.Signal[string]{Name: "approval"}
 	corrected = engine.Signal[string]{Name: "correction"}
-	token     = engine.Frame[string]{Type: "token"}
+	token     = stream.Frame[string]{Type: "token"}
 )
 
 var features = []feature{
@@ -45,7 +46,7 @@ var features = []feature{
 		if err := token.Write(ctx, job.Stream(), "a"); err != nil {
 			return "", err
 		}
-		if _, err := job.Stream().Writer(engine.FrameStdout).Write([]byte("b")); err != nil {
+		if _, err := job.Stream().Writer(stream.Stdout).Write([]byte("b")); err != nil {
 			return "", err
 		}
 		slog.New(job.Stream().LogHandler(nil)).Info("c")
@@ -156,7 +157,7 @@ var features = []feature{
 			if _, _, err := corrected.Take(ctx, t); err != nil {
 				return err
 			}
-			if err := t.WriteFrame(ctx, engine.FrameSpec{Payload: []byte("d")}); err != nil {
+			if err := t.WriteFrame(ctx, stream.FrameSpec{Payload: []byte("d")}); err != nil {
 				return err
 			}
 			return t.Await(approval.Received(), engine.Wait{})

@@ -9,6 +9,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -23,7 +24,7 @@ type Streamer interface {
 // FrameText is the payload of a frame.
 var FrameText = strings.Repeat("token ", 16)
 
-var token = engine.Frame[string]{Type: "token"}
+var token = stream.Frame[string]{Type: "token"}
 
 // Stream implements [Streamer].
 func (w *Worker) Stream(ctx context.Context, n, frames int) (time.Duration, error) {

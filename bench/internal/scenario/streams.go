@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 const (
@@ -75,16 +76,16 @@ func appendAll(ctx context.Context, w *contender.Worker, n int) (float64, error)
 		return 0, err
 	}
 	eng := w.Events()
-	frames := make([]engine.FrameSpec, streamBatch)
+	frames := make([]stream.FrameSpec, streamBatch)
 	for i := range frames {
-		frames[i] = engine.FrameSpec{Payload: []byte(contender.FrameText)}
+		frames[i] = stream.FrameSpec{Payload: []byte(contender.FrameText)}
 	}
 	began := time.Now()
 	appending, ctx := errgroup.WithContext(ctx)
 	for writer := range streamWriters {
 		appending.Go(func() error {
 			for i := writer; i < n/streamBatch; i += streamWriters {
-				if _, err := eng.AppendFrames(ctx, leases[i%streamCount], frames); err != nil {
+				if _, err := stream.Append(ctx, eng, leases[i%streamCount], frames); err != nil {
 					return err
 				}
 			}
@@ -107,9 +108,9 @@ func appendInTx(ctx context.Context, w *contender.Worker, n, frames int) (float6
 	if _, err := w.Pool().Exec(ctx, "create table if not exists bench_streamed (num integer not null)"); err != nil {
 		return 0, err
 	}
-	specs := make([]engine.FrameSpec, frames)
+	specs := make([]stream.FrameSpec, frames)
 	for i := range specs {
-		specs[i] = engine.FrameSpec{Payload: []byte(contender.FrameText)}
+		specs[i] = stream.FrameSpec{Payload: []byte(contender.FrameText)}
 	}
 	began := time.Now()
 	appending, ctx := errgroup.WithContext(ctx)
@@ -120,7 +121,7 @@ func appendInTx(ctx context.Context, w *contender.Worker, n, frames int) (float6
 					if _, err := tx.Exec(ctx, "insert into bench_streamed values ($1)", i); err != nil {
 						return err
 					}
-					_, err := eng.AppendFrames(ctx, lease, specs)
+					_, err := stream.Append(ctx, eng, lease, specs)
 					return err
 				})
 				if err != nil {
@@ -175,7 +176,7 @@ func followAll(ctx context.Context, w *contender.Worker, ticks int, deaf bool) (
 	for at, lease := range leases {
 		following.Go(func() error {
 			num := at
-			for frame, err := range reader.TailStream(followed, lease.Execution, engine.TailOptions{}) {
+			for frame, err := range stream.Tail(followed, reader, lease.Execution, stream.TailOptions{}) {
 				if err != nil {
 					return err
 				}
@@ -193,9 +194,9 @@ func followAll(ctx context.Context, w *contender.Worker, ticks int, deaf bool) (
 			return nil
 		})
 	}
-	specs := []engine.FrameSpec{{Payload: []byte(contender.FrameText)}}
+	specs := []stream.FrameSpec{{Payload: []byte(contender.FrameText)}}
 	for _, lease := range leases {
-		if _, err := eng.AppendFrames(ctx, lease, specs); err != nil {
+		if _, err := stream.Append(ctx, eng, lease, specs); err != nil {
 			return nil, err
 		}
 	}
@@ -212,7 +213,7 @@ func followAll(ctx context.Context, w *contender.Worker, ticks int, deaf bool) (
 		for num := i * streamsPerTick; num < (i+1)*streamsPerTick; num++ {
 			appending.Go(func() error {
 				sent[num].Store(int64(time.Since(origin)))
-				_, err := eng.AppendFrames(ctx, leases[num%streamCount], specs)
+				_, err := stream.Append(ctx, eng, leases[num%streamCount], specs)
 				return err
 			})
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/stream"
 )
 
 // openStreams measures the cost of many open streams to their process, to the server, and to completions.
@@ -70,7 +71,7 @@ func tailAll(ctx context.Context, eng *engine.Engine, executions []id.ExecutionI
 	var following sync.WaitGroup
 	for _, x := range executions {
 		following.Go(func() {
-			for range eng.TailStream(ctx, x, engine.TailOptions{}) {
+			for range stream.Tail(ctx, eng, x, stream.TailOptions{}) {
 			}
 		})
 	}

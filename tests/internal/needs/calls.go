@@ -3,7 +3,7 @@
 package needs
 
 // Capabilities lists the packages above engine whose functions take an engine.
-var Capabilities = []string{"limit"}
+var Capabilities = []string{"limit", "stream"}
 
 // Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
 // than engine carry the package's name.
@@ -18,14 +18,15 @@ var Calls = map[string][]string{
 		"Maintenance.OnEnded", "Maintenance.OnGated", "Maintenance.OnRescheduled", "Maintenance.Rescheduled", "Maintenance.TicksWait",
 		"Upkeep.SequenceEnded", "Upkeep.Undispatched", "Upkeep.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
+		"stream.Check", "stream.ParsePosition",
 	},
 	"reader": {
 		"Engine.Attempts", "Engine.AwaitExecution", "Engine.AwaitFlow", "Engine.Budget", "Engine.DescribeEdge", "Engine.DescribeExecution", "Engine.DescribeFlow",
 		"Engine.EdgesFrom", "Engine.EdgesInto", "Engine.Eligibility", "Engine.ExecutionFlow", "Engine.ExecutionInput", "Engine.ExecutionProgress",
 		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FindExecutionByKey", "Engine.FindFlowByKey", "Engine.FlowEdges",
-		"Engine.FlowGraph", "Engine.CountFrames", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
+		"Engine.FlowGraph", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.ListWorkers", "Engine.Now",
-		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.ReadStream", "Engine.Roles", "Engine.StreamSummary", "Engine.TailStream", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
+		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
 		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
 		"Operator.BlockedExecutions", "Operator.Budgets", "Operator.ListBudgets", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
 		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
@@ -33,6 +34,7 @@ var Calls = map[string][]string{
 		"Operator.DescribeSchedule", "Operator.ListSchedules", "Operator.Schedules",
 		"Operator.DescribeSequence", "Operator.ListSequenceMembers", "Operator.ListSequences", "Operator.SequenceMembers", "Operator.Sequences",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
+		"stream.Count", "stream.Handler", "stream.Read", "stream.ReadSummary", "stream.Tail",
 	},
 	"creator": {
 		"Engine.AddMembers", "Engine.ApplyEdges", "Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow",
@@ -44,7 +46,7 @@ var Calls = map[string][]string{
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
-		"Engine.AckFlowCancel", "Engine.AppendFrames", "Engine.AppendFrameBatch", "Engine.AppendFramesEach", "Engine.CheckAdmission", "Engine.CheckFrame", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.AckFlowCancel", "Engine.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint", "Engine.RegisterWorker", "Engine.HeartbeatWorker", "Engine.MarkWorkerDead",
@@ -58,6 +60,7 @@ var Calls = map[string][]string{
 		"Upkeep.RepairQueue", "Upkeep.ResumeCallers", "Upkeep.Retain", "Upkeep.ReturnJobs", "Maintenance.RunSchedules", "Upkeep.SummariseFlows", "Upkeep.SweepWaits", "Upkeep.TakeJobs",
 		"Upkeep.TrimOutboxes", "Maintenance.UnblockRoutes", "Upkeep.SweepWorkers", "Upkeep.PruneWorkerEvents",
 		"events.Handle", "events.HandleBatches", "events.HandleWith",
+		"stream.Append", "stream.AppendBatch", "stream.AppendEach",
 	},
 	"operator": {
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -20,18 +21,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxFramePage is the largest page of [Engine.ReadStream].
-const MaxFramePage = 10_000
+// MaxPage is the largest page of [Read].
+const MaxPage = 10_000
 
-// StreamFrame is a frame of the output stream of an attempt.
-type StreamFrame struct {
+// Entry is a frame of the output stream of an attempt.
+type Entry struct {
 	Execution id.ExecutionID
 	Attempt   int
 	ID        wire.FramePosition
 	Epoch     int64 // of the lease that wrote it; another one: the handler had begun again; 0: unknown
 	Number    int64 // among all frames of the attempt, from 1; 0: unknown
 
-	Mode           FrameMode
+	Mode           Mode
 	Type           string
 	Payload        []byte
 	Correlation    string
@@ -43,75 +44,76 @@ type StreamFrame struct {
 	Trimmed int64
 
 	// Closed is set in the last value of an attempt in a tail, which is no frame: its ID and Number are those of the last one.
-	Closed *StreamClosed
+	Closed *Closed
 
 	durable int64 // durable frames up to this one
 }
 
 // At returns when the frame was appended.
-func (f *StreamFrame) At() time.Time { return time.UnixMilli(f.ID.TsMs) }
+func (f *Entry) At() time.Time { return time.UnixMilli(f.ID.TsMs) }
 
-// StreamEnd is how an attempt ended, for readers of its stream.
-type StreamEnd string
+// End is how an attempt ended, for readers of its stream.
+type End string
 
 // The ends.
 const (
-	StreamSucceeded   StreamEnd = "attempt_success"
-	StreamFailed      StreamEnd = "attempt_failure"
-	StreamCancelled   StreamEnd = "attempt_cancelled"
-	StreamInterrupted StreamEnd = "attempt_interrupted"
+	Succeeded   End = "attempt_success"
+	Failed      End = "attempt_failure"
+	Cancelled   End = "attempt_cancelled"
+	Interrupted End = "attempt_interrupted"
 )
 
-// StreamClosed says that no frame can follow in the stream of an attempt.
-type StreamClosed struct {
+// Closed says that no frame can follow in the stream of an attempt.
+type Closed struct {
 	At     time.Time
-	Reason StreamEnd
+	Reason End
 	Last   bool // the execution has ended: no attempt follows unless it is replayed
 }
 
-// StreamRange selects frames of an attempt for [Engine.ReadStream].
-type StreamRange struct {
+// Range selects frames of an attempt for [Read].
+type Range struct {
 	Attempt int              // index, from 0
 	From    wire.FrameCursor // first one; default [wire.FrameStart]
 	To      wire.FrameCursor // last one; default [wire.FrameEnd]
-	Limit   int              // 1 to [MaxFramePage]; required
+	Limit   int              // 1 to [MaxPage]; required
 
-	// After begins after a [StreamFrame.Position] instead, in its attempt: to read page after page. Attempt and From must be
+	// After begins after a [Entry.Position] instead, in its attempt: to read page after page. Attempt and From must be
 	// zero then.
-	After StreamPosition
+	After Position
 
 	SkipBestEffort bool
 }
 
-// StreamPage is a part of a stream.
-type StreamPage struct {
-	Frames []StreamFrame
-	Closed *StreamClosed // the attempt has ended, and the stream has no frame behind these; nil otherwise
+// Page is a part of a stream.
+type Page struct {
+	Frames []Entry
+	Closed *Closed // the attempt has ended, and the stream has no frame behind these; nil otherwise
 }
 
-// ReadStream reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
+// Read reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
 // does not exist is empty and open.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the execution does not exist; [fferr.ErrCorruption] for a frame that
 // can't be read. Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.
-func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange) (StreamPage, error) {
+func Read(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r Range) (Page, error) {
+	c := core.Of(eng)
 	const op = "read stream"
-	read, err := e.rangeOf(x, r)
+	read, err := rangeOf(c, x, r)
 	if err != nil {
-		return StreamPage{}, core.Wrap(op, err)
+		return Page{}, core.Wrap(op, err)
 	}
-	answers, err := readStreams(ctx, e.c, []streamRead{read})
+	answers, err := readStreams(ctx, c, []request{read})
 	if err != nil {
-		return StreamPage{}, core.Wrap(op, err)
+		return Page{}, core.Wrap(op, err)
 	}
 	a := answers[0]
 	switch {
 	case a.err != nil:
-		return StreamPage{}, core.Wrap(op, a.err)
+		return Page{}, core.Wrap(op, a.err)
 	case a.state == nil:
-		return StreamPage{}, core.Wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
+		return Page{}, core.Wrap(op, &fferr.NotFoundError{Entity: "execution", ID: x.String()})
 	}
-	page := StreamPage{Frames: a.frames}
+	page := Page{Frames: a.frames}
 	if len(a.frames) < r.Limit && read.through == lastFrame {
 		page.Closed = a.closed
 	}
@@ -120,22 +122,22 @@ func (e *Engine) ReadStream(ctx context.Context, x id.ExecutionID, r StreamRange
 
 var lastFrame = wire.FramePosition{TsMs: math.MaxInt64, Seq: math.MaxInt32}
 
-func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
-	if r.After != (StreamPosition{}) {
+func rangeOf(c *core.Core, x id.ExecutionID, r Range) (request, error) {
+	if r.After != (Position{}) {
 		switch {
 		case r.Attempt != 0:
-			return streamRead{}, core.Invalid("attempt", "is set beside After, which names one")
+			return request{}, core.Invalid("attempt", "is set beside After, which names one")
 		case r.From != "":
-			return streamRead{}, core.Invalid("from", "is set beside After")
+			return request{}, core.Invalid("from", "is set beside After")
 		}
 		r.Attempt = r.After.attempt
 	}
-	read := streamRead{key: core.StreamKey{Execution: x, Attempt: r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
-	if err := e.checkStream(x, r.Attempt); err != nil {
+	read := request{key: core.StreamKey{Execution: x, Attempt: r.Attempt}, size: r.Limit, skipBestEffort: r.SkipBestEffort}
+	if err := checkStream(c, x, r.Attempt); err != nil {
 		return read, err
 	}
-	if r.Limit < 1 || r.Limit > MaxFramePage {
-		return read, core.Invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxFramePage))
+	if r.Limit < 1 || r.Limit > MaxPage {
+		return read, core.Invalid("limit", fmt.Sprintf("must be between 1 and %d", MaxPage))
 	}
 	from, err := orCursor(r.From, wire.FrameStart).Lower()
 	if err != nil {
@@ -147,7 +149,7 @@ func (e *Engine) rangeOf(x id.ExecutionID, r StreamRange) (streamRead, error) {
 	if read.after = from; from.Seq > math.MinInt32 {
 		read.after.Seq-- // from is included
 	}
-	if r.After != (StreamPosition{}) {
+	if r.After != (Position{}) {
 		read.after = r.After.id
 	}
 	return read, nil
@@ -160,8 +162,8 @@ func orCursor(c, or wire.FrameCursor) wire.FrameCursor {
 	return c
 }
 
-func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
-	if err := e.c.CheckExecution(x); err != nil {
+func checkStream(c *core.Core, x id.ExecutionID, attempt int) error {
+	if err := c.CheckExecution(x); err != nil {
 		return err
 	}
 	if attempt < 0 || attempt > math.MaxInt32 {
@@ -170,38 +172,38 @@ func (e *Engine) checkStream(x id.ExecutionID, attempt int) error {
 	return nil
 }
 
-// streamRead asks for frames of a stream, after a position and up to another.
-type streamRead struct {
+// request asks for frames of a stream, after a position and up to another.
+type request struct {
 	key            core.StreamKey
 	after, through wire.FramePosition
 	size           int
 	skipBestEffort bool
 }
 
-// streamAnswer is the answer to a streamRead. state is nil if the execution does not exist.
-type streamAnswer struct {
+// answer is the answer to a request. state is nil if the execution does not exist.
+type answer struct {
 	state  *db.ReadStreamsRow
-	closed *StreamClosed
-	frames []StreamFrame
+	closed *Closed
+	frames []Entry
 	more   bool  // there may be frames behind these; set for tails
 	err    error // a row can't be read
 }
 
 // take takes the state of a stream.
-func (a *streamAnswer) take(row *db.ReadStreamsRow) {
+func (a *answer) take(row *db.ReadStreamsRow) {
 	a.state = row
 	a.closed, a.err = closedOf(row)
 }
 
 // add adds a frame.
-func (a *streamAnswer) add(k core.StreamKey, row *db.ListFramesRow) {
+func (a *answer) add(k core.StreamKey, row *db.ListFramesRow) {
 	f, err := frameOf(k, row)
 	a.frames = append(a.frames, f)
 	a.err = cmp.Or(a.err, err)
 }
 
 // framesOf returns the parameters that list the frames of reads.
-func framesOf(reads []streamRead) db.ListFramesParams {
+func framesOf(reads []request) db.ListFramesParams {
 	keys := core.NewLeaseArrays(len(reads))
 	p := db.ListFramesParams{}
 	for i, r := range reads {
@@ -217,7 +219,7 @@ func framesOf(reads []streamRead) db.ListFramesParams {
 
 // readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
 // frames in the later statement.
-func readStreams(ctx context.Context, c *core.Core, reads []streamRead) ([]streamAnswer, error) {
+func readStreams(ctx context.Context, c *core.Core, reads []request) ([]answer, error) {
 	p := framesOf(reads)
 	var states []db.ReadStreamsRow
 	var frames []db.ListFramesRow
@@ -235,7 +237,7 @@ func readStreams(ctx context.Context, c *core.Core, reads []streamRead) ([]strea
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]streamAnswer, len(reads))
+	answers := make([]answer, len(reads))
 	for i := range states {
 		answers[states[i].Ord].take(&states[i])
 	}
@@ -247,13 +249,13 @@ func readStreams(ctx context.Context, c *core.Core, reads []streamRead) ([]strea
 }
 
 // closedOf returns how an attempt has ended, or nil.
-func closedOf(s *db.ReadStreamsRow) (*StreamClosed, error) {
+func closedOf(s *db.ReadStreamsRow) (*Closed, error) {
 	phase, err := normalise.LifecyclePhase(s.LifecyclePhase)
 	if err != nil {
 		return nil, core.Corrupt("ff_exec_core.lifecycle_phase", err)
 	}
 	over := phase == state.Terminal
-	c := &StreamClosed{Last: over && s.NextAttempt < 0}
+	c := &Closed{Last: over && s.NextAttempt < 0}
 	switch {
 	case s.TerminalAtMs > 0:
 		c.At = time.UnixMilli(s.TerminalAtMs)
@@ -266,25 +268,25 @@ func closedOf(s *db.ReadStreamsRow) (*StreamClosed, error) {
 	}
 	switch s.Outcome {
 	case "success":
-		c.Reason = StreamSucceeded
+		c.Reason = Succeeded
 	case "failed", "failure", "retry", "expired":
-		c.Reason = StreamFailed
+		c.Reason = Failed
 	case "cancelled":
-		c.Reason = StreamCancelled
+		c.Reason = Cancelled
 	default:
-		c.Reason = StreamInterrupted
+		c.Reason = Interrupted
 		if s.Outcome == "" && (s.PublicState == "cancelled" || s.LifecyclePhase == "cancelled") {
-			c.Reason = StreamCancelled
+			c.Reason = Cancelled
 		}
 	}
 	return c, nil
 }
 
 // frameOf returns a stored frame.
-func frameOf(k core.StreamKey, row *db.ListFramesRow) (StreamFrame, error) {
-	f := StreamFrame{
+func frameOf(k core.StreamKey, row *db.ListFramesRow) (Entry, error) {
+	f := Entry{
 		Execution: k.Execution, Attempt: k.Attempt, ID: wire.FramePosition{TsMs: row.TsMs, Seq: row.Seq},
-		Epoch: row.LeaseEpoch, Number: row.Number, Mode: FrameMode(row.Mode), durable: row.Durable,
+		Epoch: row.LeaseEpoch, Number: row.Number, Mode: Mode(row.Mode), durable: row.Durable,
 	}
 	fields, err := frameFields(row.Fields)
 	if err != nil {

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -19,7 +20,7 @@ import (
 
 const opAppendFrames = "append frames"
 
-// AppendFrames appends frames to the output stream of an attempt, for the holder of its lease: all of them, with consecutive
+// Append appends frames to the output stream of an attempt, for the holder of its lease: all of them, with consecutive
 // ids, or none. Readers see them in the order of their ids, which is the order of the commits. Handlers use the Stream of
 // their job, which collects frames and calls this.
 //
@@ -31,46 +32,48 @@ const opAppendFrames = "append frames"
 // attempt, take a transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then
 // fails with [fferr.ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
 // lease pass over it: append late. A repetition appends again.
-func (e *Engine) AppendFrames(ctx context.Context, l Lease, frames []FrameSpec) (Appended, error) {
-	return e.AppendFrameBatch(ctx, FrameBatch{Lease: l, Frames: frames})
+func Append(ctx context.Context, eng *engine.Engine, l engine.Lease, frames []FrameSpec) (Appended, error) {
+	return AppendBatch(ctx, eng, Batch{Lease: l, Frames: frames})
 }
 
-// AppendFrameBatch is [Engine.AppendFrames] with the options of a batch.
+// AppendBatch is [Append] with the options of a batch.
 //
 // Errors: also [*fferr.StreamMovedError] ([fferr.ErrStreamMoved]): the stream has another number of frames than Behind.
-func (e *Engine) AppendFrameBatch(ctx context.Context, b FrameBatch) (Appended, error) {
-	if b.Ends && e.c.Tx == nil {
+func AppendBatch(ctx context.Context, eng *engine.Engine, b Batch) (Appended, error) {
+	c := core.Of(eng)
+	if b.Ends && c.Tx == nil {
 		return Appended{}, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect outside a caller's transaction"))
 	}
-	outcomes, err := e.appendFrames(ctx, []FrameBatch{b})
+	outcomes, err := appendFrames(ctx, c, []Batch{b})
 	if err != nil {
 		return Appended{}, err
 	}
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-// AppendFramesEach is [Engine.AppendFrames] for the streams of many leases; in all at most [MaxFrames] frames and
-// [MaxFrameBatch] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
+// AppendEach is [Append] for the streams of many leases; in all at most [MaxFrames] frames and
+// [MaxBytes] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
 // own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
-// [FrameBatch.Behind]. An item fails with [*fferr.StreamMovedError] if its stream has another number of frames.
+// [Batch.Behind]. An item fails with [*fferr.StreamMovedError] if its stream has another number of frames.
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat that
 // item.
-func (e *Engine) AppendFramesEach(ctx context.Context, batches []FrameBatch) ([]fferr.Outcome[Appended], error) {
+func AppendEach(ctx context.Context, eng *engine.Engine, batches []Batch) ([]fferr.Outcome[Appended], error) {
+	c := core.Of(eng)
 	for i := range batches {
 		if batches[i].Ends {
 			return nil, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect in a call for many"))
 		}
 	}
-	return e.impatient().appendFrames(ctx, batches)
+	return appendFrames(ctx, c.Impatient(), batches)
 }
 
-func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]fferr.Outcome[Appended], error) {
+func appendFrames(ctx context.Context, c *core.Core, batches []Batch) ([]fferr.Outcome[Appended], error) {
 	const op = opAppendFrames
 	outcomes := make([]fferr.Outcome[Appended], len(batches))
 	seen := make(map[id.Fence]bool, len(batches))
 	valid := core.ValidItems(outcomes, func(n int) error {
-		err := e.checkBatchOfFrames(&batches[n])
+		err := checkBatchOfFrames(c, &batches[n])
 		if err == nil && seen[batches[n].Lease.Fence] {
 			err = core.Invalid("lease", "occurs twice: append its frames in one batch")
 		}
@@ -79,7 +82,7 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]ffer
 	})
 	appended := make([]bool, len(batches))
 	for i, chunk := range frameChunks(batches, valid) {
-		err := e.appendDurable(ctx, op, batches, chunk, outcomes, appended)
+		err := appendDurable(ctx, c, op, batches, chunk, outcomes, appended)
 		if err != nil {
 			if i == 0 {
 				return nil, err
@@ -91,7 +94,7 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]ffer
 		}
 		for _, n := range chunk {
 			if !appended[n] {
-				outcomes[n].Value, outcomes[n].Err = e.appendHeld(ctx, op, &batches[n])
+				outcomes[n].Value, outcomes[n].Err = appendHeld(ctx, c, op, &batches[n])
 			}
 		}
 	}
@@ -99,7 +102,7 @@ func (e *Engine) appendFrames(ctx context.Context, batches []FrameBatch) ([]ffer
 }
 
 // frameChunks splits items into those whose frames fit into one statement, in lock order.
-func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
+func frameChunks(batches []Batch, items []int) (chunks [][]int) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
 		return batches[a].Lease.Fence.Compare(batches[b].Lease.Fence)
 	})
@@ -110,7 +113,7 @@ func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
 			size += len(f.Payload)
 		}
 		frames, bytes = frames+len(batches[n].Frames), bytes+size
-		if len(chunks) == 0 || frames > MaxFrames || bytes > MaxFrameBatch {
+		if len(chunks) == 0 || frames > MaxFrames || bytes > MaxBytes {
 			chunks = append(chunks, nil)
 			frames, bytes = len(batches[n].Frames), size
 		}
@@ -122,12 +125,12 @@ func frameChunks(batches []FrameBatch, items []int) (chunks [][]int) {
 
 // appendDurable appends the items that have durable frames alone, and whose attempts are not locked, by one statement. It
 // notes which these were.
-func (e *Engine) appendDurable(
-	ctx context.Context, op string, batches []FrameBatch, items []int, outcomes []fferr.Outcome[Appended], appended []bool,
+func appendDurable(
+	ctx context.Context, c *core.Core, op string, batches []Batch, items []int, outcomes []fferr.Outcome[Appended], appended []bool,
 ) error {
 	leases := core.NewLeaseArrays(len(items))
 	var frames storedFrames
-	params := db.AppendFramesParams{NowMs: e.c.NowMs()}
+	params := db.AppendFramesParams{NowMs: c.NowMs()}
 	for _, n := range items {
 		b := &batches[n]
 		if b.Ends || slices.ContainsFunc(b.Frames, func(f FrameSpec) bool { return !f.isDurable() }) {
@@ -150,12 +153,12 @@ func (e *Engine) appendDurable(
 	params.FrameTypes, params.Payloads = frames.types, frames.payloads
 	params.Encodings, params.CorrelationIDs = frames.encodings, frames.correlations
 	var rows []db.AppendFramesRow
-	err := core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+	err := core.InStatements(ctx, c, op, func(due *core.Notifications) []core.Step {
 		return []core.Step{func(conn db.DBTX) (err error) {
-			rows, err = e.c.Q.AppendFrames(ctx, conn, params)
+			rows, err = c.Q.AppendFrames(ctx, conn, params)
 			for _, row := range rows {
 				due.Stream(core.StreamOf(batches[row.Ord].Lease.Fence))
-				e.c.Written.Note(batches[row.Ord].Lease.Fence, batches[row.Ord].Lease.TTL)
+				c.Written.Note(batches[row.Ord].Lease.Fence, batches[row.Ord].Lease.TTL)
 			}
 			return err
 		}}
@@ -165,14 +168,14 @@ func (e *Engine) appendDurable(
 		b := &batches[row.Ord]
 		appended[row.Ord] = true
 		outcomes[row.Ord].Value = appendedAt(row.TsMs, row.Seq, row.Frames, len(b.Frames))
-		trim.add(e.c.Streams.DurableMaxlen, b.Lease.Fence, row.Durable, len(b.Frames))
+		trim.add(c.Streams.DurableMaxlen, b.Lease.Fence, row.Durable, len(b.Frames))
 	}
 	if err != nil || trim.empty() {
 		return err
 	}
 	// The frames are appended. If this fails, a later trim deletes more.
-	_, _ = core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
-		return struct{}{}, e.c.Q.TrimDurableFrames(ctx, conn, trim.params())
+	_, _ = core.InStatement(ctx, c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, c.Q.TrimDurableFrames(ctx, conn, trim.params())
 	})
 	return nil
 }
@@ -187,34 +190,34 @@ func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 }
 
 // appendHeld appends frames under the locks of their execution and attempt, or returns the reason of a refusal.
-func (e *Engine) appendHeld(ctx context.Context, op string, b *FrameBatch) (Appended, error) {
+func appendHeld(ctx context.Context, c *core.Core, op string, b *Batch) (Appended, error) {
 	lock := core.NoFlow
 	if b.Ends {
 		lock = core.SharedFlow
 	}
-	return core.UnderLocks(ctx, e.c, op, b.Lease.Fence, lock, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Appended, error) {
+	return core.UnderLocks(ctx, c, op, b.Lease.Fence, lock, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (Appended, error) {
 		tx.Due.Stream(core.StreamOf(b.Lease.Fence))
-		e.c.Written.Note(b.Lease.Fence, b.Lease.TTL)
-		return e.appendUnder(ctx, tx, b)
+		c.Written.Note(b.Lease.Fence, b.Lease.TTL)
+		return appendUnder(ctx, c, tx, b)
 	})
 }
 
-func (e *Engine) appendUnder(ctx context.Context, tx *core.Txn, b *FrameBatch) (Appended, error) {
-	f := frameColumns{FrameBatch: b}
-	f.collect(&e.c.Streams)
+func appendUnder(ctx context.Context, c *core.Core, tx *core.Txn, b *Batch) (Appended, error) {
+	f := frameColumns{Batch: b}
+	f.collect(&c.Streams)
 	partition, execution, attempt := b.Lease.Execution.Partition(), b.Lease.Execution.UUID(), int32(b.Lease.Attempt)
 	var at db.MoveStreamRow
 	var meta db.GetStreamMetaRow
 	steps := []core.Step{func(conn db.DBTX) (err error) {
-		at, err = e.c.Q.MoveStream(ctx, conn, db.MoveStreamParams{
-			NowMs: e.c.NowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
+		at, err = c.Q.MoveStream(ctx, conn, db.MoveStreamParams{
+			NowMs: c.NowMs(), Frames: int32(len(b.Frames)), Durable: f.durable,
 			PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Behind: b.behind(),
 		})
 		return err
 	}}
 	if f.bestEffort > 0 {
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			meta, err = e.c.Q.GetStreamMeta(ctx, conn, db.GetStreamMetaParams{
+			meta, err = c.Q.GetStreamMeta(ctx, conn, db.GetStreamMetaParams{
 				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt,
 			})
 			return err
@@ -222,23 +225,23 @@ func (e *Engine) appendUnder(ctx context.Context, tx *core.Txn, b *FrameBatch) (
 	}
 	err := pgtx.InOneTrip(ctx, tx, steps...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Appended{}, e.movedStream(ctx, tx, b)
+		return Appended{}, movedStream(ctx, c, tx, b)
 	}
 	if err != nil {
 		return Appended{}, err
 	}
 	appended := appendedAt(at.TsMs, at.Seq, at.Frames, len(b.Frames))
-	summary, err := e.mergeSummary(ctx, tx, &f, at.TsMs)
+	summary, err := mergeSummary(ctx, c, tx, &f, at.TsMs)
 	if err != nil {
 		return Appended{}, err
 	}
 	appended.SummaryVersion = int(summary.Version)
-	return appended, e.insertFrames(ctx, tx, &f, &at, &meta, int(summary.Kept))
+	return appended, insertFrames(ctx, c, tx, &f, &at, &meta, int(summary.Kept))
 }
 
 // frameColumns are the frames of a batch as columns.
 type frameColumns struct {
-	*FrameBatch
+	*Batch
 	storedFrames
 	modes, versions, ttls []string
 	durablePlaces         []int32
@@ -251,13 +254,13 @@ func (c *frameColumns) collect(cfg *core.StreamLimits) {
 	for i := range c.Frames {
 		f := &c.Frames[i]
 		c.add(f)
-		mode, ttl := cmp.Or(f.Mode, FrameDurable), ""
+		mode, ttl := cmp.Or(f.Mode, Durable), ""
 		switch mode {
-		case FrameDurable:
+		case Durable:
 			c.durable++
-		case FrameSummary:
+		case Summary:
 			c.patches = append(c.patches, string(f.Payload))
-		case FrameBestEffort:
+		case BestEffort:
 			c.bestEffort++
 			ttl = strconv.FormatInt(cfg.BestEffort.TTL.Milliseconds(), 10)
 		}
@@ -275,7 +278,7 @@ func (c *frameColumns) collect(cfg *core.StreamLimits) {
 func (c *frameColumns) number(last int32) {
 	version := int(last) - len(c.patches)
 	for i, mode := range c.modes {
-		if FrameMode(mode) == FrameSummary {
+		if Mode(mode) == Summary {
 			version++
 			c.versions[i] = strconv.Itoa(version)
 		}

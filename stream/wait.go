@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"bytes"
@@ -15,38 +15,38 @@ import (
 )
 
 type (
-	streamHub    = streams.Hub[streamRead, streamAnswer]
-	streamReader = streams.Reader[streamRead, streamAnswer]
-	tailAnswer   = streams.Answer[streamRead, streamAnswer]
+	hub        = streams.Hub[request, answer]
+	reader     = streams.Reader[request, answer]
+	tailAnswer = streams.Answer[request, answer]
 )
 
 // hubOf returns the hub of all tails of an engine. It reads from the engine's own pool.
-func hubOf(c *core.Core) *streamHub {
-	return core.Memory(c, func() *streamHub {
+func hubOf(c *core.Core) *hub {
+	return core.Memory(c, func() *hub {
 		c := c.Base()
-		return streams.NewHub(streams.Source[streamRead, streamAnswer]{
-			Read: func(ctx context.Context, reads []streamRead) ([]tailAnswer, error) { return readTails(ctx, c, reads) },
-			Poll: func(ctx context.Context, reads []streamRead) ([]bool, error) { return pollTails(ctx, c, reads) },
+		return streams.NewHub(streams.Source[request, answer]{
+			Read: func(ctx context.Context, reads []request) ([]tailAnswer, error) { return readTails(ctx, c, reads) },
+			Poll: func(ctx context.Context, reads []request) ([]bool, error) { return pollTails(ctx, c, reads) },
 			Send: func(ctx context.Context, channel, payload string) error {
 				_, err := c.Runner.AtOnce().Exec(ctx, "select pg_notify($1, $2)", channel, payload)
 				return err
 			},
-			Size: func(r streamRead) int { return r.size }, Copy: streamAnswer.clone, Permanent: isPermanent,
+			Size: func(r request) int { return r.size }, Copy: answer.clone, Permanent: isPermanent,
 		}, c.Listener, c.Log)
 	})
 }
 
-// maxTailFrames limits the frames of one statement for tails. A frame has at most [MaxFramePayload] bytes.
+// maxTailFrames limits the frames of one statement for tails. A frame has at most [MaxPayload] bytes.
 const maxTailFrames = 128
 
 // readTails answers the requests of tails: by two statements in one round trip if they are few, otherwise the states
 // first, and then the frames of the streams that have some.
-func readTails(ctx context.Context, c *core.Core, reads []streamRead) ([]tailAnswer, error) {
-	var answers []streamAnswer
+func readTails(ctx context.Context, c *core.Core, reads []request) ([]tailAnswer, error) {
+	var answers []answer
 	var err error
 	if sizesOf(reads) <= maxTailFrames {
-		answers, err = core.ReadAgain(c, func() ([]streamAnswer, error) { return readStreams(ctx, c, reads) })
-	} else if answers, err = core.ReadAgain(c, func() ([]streamAnswer, error) { return readStates(ctx, c, reads) }); err == nil {
+		answers, err = core.ReadAgain(c, func() ([]answer, error) { return readStreams(ctx, c, reads) })
+	} else if answers, err = core.ReadAgain(c, func() ([]answer, error) { return readStates(ctx, c, reads) }); err == nil {
 		err = listAhead(ctx, c, reads, answers)
 	}
 	if err != nil {
@@ -59,7 +59,7 @@ func readTails(ctx context.Context, c *core.Core, reads []streamRead) ([]tailAns
 	return tails, nil
 }
 
-func sizesOf(reads []streamRead) (sum int) {
+func sizesOf(reads []request) (sum int) {
 	for i := range reads {
 		sum += reads[i].size
 	}
@@ -67,7 +67,7 @@ func sizesOf(reads []streamRead) (sum int) {
 }
 
 // readStates returns answers without frames.
-func readStates(ctx context.Context, c *core.Core, reads []streamRead) ([]streamAnswer, error) {
+func readStates(ctx context.Context, c *core.Core, reads []request) ([]answer, error) {
 	keys := core.NewLeaseArrays(len(reads))
 	ords := make([]int32, len(reads))
 	for i, r := range reads {
@@ -80,7 +80,7 @@ func readStates(ctx context.Context, c *core.Core, reads []streamRead) ([]stream
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]streamAnswer, len(reads))
+	answers := make([]answer, len(reads))
 	for i := range states {
 		answers[states[i].Ord].take(&states[i])
 	}
@@ -88,9 +88,9 @@ func readStates(ctx context.Context, c *core.Core, reads []streamRead) ([]stream
 }
 
 // listAhead adds the frames to answers of streams that are ahead of their readers.
-func listAhead(ctx context.Context, c *core.Core, reads []streamRead, answers []streamAnswer) error {
+func listAhead(ctx context.Context, c *core.Core, reads []request, answers []answer) error {
 	var places []int
-	var some []streamRead
+	var some []request
 	list := func() error {
 		if len(some) == 0 {
 			return nil
@@ -122,8 +122,8 @@ func listAhead(ctx context.Context, c *core.Core, reads []streamRead, answers []
 }
 
 // pollTails reports which tails may go on.
-func pollTails(ctx context.Context, c *core.Core, reads []streamRead) ([]bool, error) {
-	answers, err := core.ReadAgain(c, func() ([]streamAnswer, error) { return readStates(ctx, c, reads) })
+func pollTails(ctx context.Context, c *core.Core, reads []request) ([]bool, error) {
+	answers, err := core.ReadAgain(c, func() ([]answer, error) { return readStates(ctx, c, reads) })
 	if err != nil {
 		return nil, err
 	}
@@ -143,17 +143,17 @@ func isPermanent(err error) bool {
 }
 
 // newest is the position of a stream's newest frame, behind which its later ones come.
-func (a *streamAnswer) newest() wire.FramePosition {
+func (a *answer) newest() wire.FramePosition {
 	return wire.FramePosition{TsMs: a.state.TsMs, Seq: a.state.Seq}
 }
 
-func (a *streamAnswer) isAhead(of wire.FramePosition) bool {
+func (a *answer) isAhead(of wire.FramePosition) bool {
 	return a.state != nil && a.newest().Compare(of) > 0
 }
 
 // forTail returns an answer to a tail. Without frames it waits behind the newest position: the frames up to there were
 // committed with it, and are left out or no longer kept.
-func (a *streamAnswer) forTail(r streamRead) tailAnswer {
+func (a *answer) forTail(r request) tailAnswer {
 	switch {
 	case a.err != nil:
 		return tailAnswer{Err: a.err}
@@ -163,7 +163,7 @@ func (a *streamAnswer) forTail(r streamRead) tailAnswer {
 	a.more = len(a.frames) == r.size
 	if a.closed != nil {
 		// A replay may have continued the attempt since the state was read. Its frames come after this end.
-		a.frames = slices.DeleteFunc(a.frames, func(f StreamFrame) bool { return f.ID.Compare(a.newest()) > 0 })
+		a.frames = slices.DeleteFunc(a.frames, func(f Entry) bool { return f.ID.Compare(a.newest()) > 0 })
 		return tailAnswer{Value: *a}
 	}
 	if len(a.frames) > 0 {
@@ -176,7 +176,7 @@ func (a *streamAnswer) forTail(r streamRead) tailAnswer {
 }
 
 // clone returns an answer that shares nothing that a reader may change.
-func (a streamAnswer) clone() streamAnswer {
+func (a answer) clone() answer {
 	a.frames = slices.Clone(a.frames)
 	for i := range a.frames {
 		a.frames[i].Payload = bytes.Clone(a.frames[i].Payload)

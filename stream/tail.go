@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -13,17 +14,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/streams"
 )
 
-// TailOptions selects the frames of [Engine.TailStream].
+// TailOptions selects the frames of [Tail].
 type TailOptions struct {
-	After          StreamPosition // default: from the beginning
-	OneAttempt     bool           // only the attempt of After
+	After          Position // default: from the beginning
+	OneAttempt     bool     // only the attempt of After
 	SkipBestEffort bool
 }
 
-// TailStream follows the output of an execution: its frames in order, attempt after attempt, each once, as soon as they are
+// Tail follows the output of an execution: its frames in order, attempt after attempt, each once, as soon as they are
 // committed. It needs no lease, and uses no connection while it waits.
 //
-//	for frame, err := range eng.TailStream(ctx, execution, engine.TailOptions{}) {
+//	for frame, err := range stream.Tail(ctx, eng, execution, stream.TailOptions{}) {
 //		if err != nil {
 //			return err
 //		}
@@ -32,9 +33,9 @@ type TailOptions struct {
 //
 // A frame whose Closed is set ends each attempt. If that is not the Last, frames of another attempt may follow, with a
 // greater Attempt. Its handler doesn't write the frames of finished turns and steps again. The tail ends with the execution.
-// It continues at any [StreamFrame.Position], in any process.
+// It continues at any [Entry.Position], in any process.
 //
-// All tails of an engine share their reads, one at a time, and the connection of [Engine.Listen]. A notification wakes a
+// All tails of an engine share their reads, one at a time, and the connection of [engine.Engine.Listen]. A notification wakes a
 // tail; once a second, or five times while none arrive, a poll looks for all of them. After its first read a tail survives
 // outages: it tries again until the database is back.
 //
@@ -43,52 +44,53 @@ type TailOptions struct {
 // database error if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After
 // these it ends. A [*fferr.StreamGapError] says which durable frames are no longer kept; the tail goes on behind them if the
 // loop does.
-func (e *Engine) TailStream(ctx context.Context, x id.ExecutionID, o TailOptions) iter.Seq2[StreamFrame, error] {
-	return func(yield func(StreamFrame, error) bool) {
+func Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Entry, error] {
+	c := core.Of(eng)
+	return func(yield func(Entry, error) bool) {
 		const op = "tail stream"
-		err := cmp.Or(e.c.CheckAwait(), e.checkStream(x, o.After.attempt))
-		t := streamTail{
+		err := cmp.Or(c.CheckAwait(), checkStream(c, x, o.After.attempt))
+		t := tail{
 			execution: x, options: o, at: o.After, again: o.After.closed, size: streams.FirstSize,
-			yield: func(f StreamFrame, err error) bool { return yield(f, core.Wrap(op, err)) },
+			yield: func(f Entry, err error) bool { return yield(f, core.Wrap(op, err)) },
 		}
 		if err == nil {
-			t.reader = hubOf(e.c).Reader(t.key().Channel())
+			t.reader = hubOf(c).Reader(t.key().Channel())
 			defer t.reader.Leave()
 		}
 		for goesOn := true; goesOn && err == nil; {
 			goesOn, err = t.next(ctx)
 		}
 		if err != nil {
-			yield(StreamFrame{}, core.Wrap(op, err))
+			yield(Entry{}, core.Wrap(op, err))
 		}
 	}
 }
 
-// streamTail is a running tail.
-type streamTail struct {
-	reader    *streamReader
+// tail is a running tail.
+type tail struct {
+	reader    *reader
 	execution id.ExecutionID
 	options   TailOptions
-	at        StreamPosition
+	at        Position
 	again     bool // at is the end of an attempt that a replay may have continued since
 	size      int  // of the next page
-	yield     func(StreamFrame, error) bool
+	yield     func(Entry, error) bool
 }
 
-func (t *streamTail) key() core.StreamKey {
+func (t *tail) key() core.StreamKey {
 	return core.StreamKey{Execution: t.execution, Attempt: t.at.attempt}
 }
 
 // next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
-func (t *streamTail) next(ctx context.Context) (bool, error) {
+func (t *tail) next(ctx context.Context) (bool, error) {
 	if t.at.closed && !t.again {
 		if t.options.OneAttempt || t.at.attempt == math.MaxInt32 {
 			return false, nil
 		}
-		t.at = StreamPosition{attempt: t.at.attempt + 1}
+		t.at = Position{attempt: t.at.attempt + 1}
 		t.reader.Follow(t.key().Channel())
 	}
-	a, err := t.reader.Await(ctx, streamRead{
+	a, err := t.reader.Await(ctx, request{
 		key: t.key(), after: t.after(), through: lastFrame, size: t.size, skipBestEffort: t.options.SkipBestEffort,
 	})
 	switch {
@@ -120,7 +122,7 @@ func (t *streamTail) next(ctx context.Context) (bool, error) {
 }
 
 // after returns the position behind which frames are wanted. The zero value would leave out a frame 0-0.
-func (t *streamTail) after() wire.FramePosition {
+func (t *tail) after() wire.FramePosition {
 	if t.at.number == 0 && t.at.id == (wire.FramePosition{}) {
 		return wire.FramePosition{TsMs: -1}
 	}
@@ -128,10 +130,10 @@ func (t *streamTail) after() wire.FramePosition {
 }
 
 // frame yields a frame, behind the gap before it.
-func (t *streamTail) frame(f *StreamFrame) bool {
+func (t *tail) frame(f *Entry) bool {
 	if f.Number > 0 {
 		itself := int64(0)
-		if f.Mode == FrameDurable {
+		if f.Mode == Durable {
 			itself = 1
 		}
 		lost := f.durable - itself - t.at.durable
@@ -147,22 +149,22 @@ func (t *streamTail) frame(f *StreamFrame) bool {
 }
 
 // gap yields the loss of durable frames behind the tail's position.
-func (t *streamTail) gap(lost int64) bool {
+func (t *tail) gap(lost int64) bool {
 	if lost <= 0 {
 		return true
 	}
-	return t.yield(StreamFrame{}, &fferr.StreamGapError{Execution: t.execution, Attempt: t.at.attempt, Frames: lost, After: t.at.id})
+	return t.yield(Entry{}, &fferr.StreamGapError{Execution: t.execution, Attempt: t.at.attempt, Frames: lost, After: t.at.id})
 }
 
 // close yields the end of an attempt.
-func (t *streamTail) close(a *streamAnswer) bool {
+func (t *tail) close(a *answer) bool {
 	if a.state.Attempts == 0 {
 		return a.state.NextAttempt >= 0 && t.skip() // the execution ended without this attempt
 	}
 	if !t.gap(a.state.Durable - t.at.durable) {
 		return false
 	}
-	f := StreamFrame{
+	f := Entry{
 		Execution: t.execution, Attempt: t.at.attempt, Number: a.state.Frames, Closed: a.closed, durable: a.state.Durable,
 	}
 	if a.state.TsMs >= 0 {
@@ -173,7 +175,7 @@ func (t *streamTail) close(a *streamAnswer) bool {
 }
 
 // skip goes on behind an attempt that does not exist.
-func (t *streamTail) skip() bool {
+func (t *tail) skip() bool {
 	t.at.closed = true
 	return !t.options.OneAttempt
 }

@@ -1,16 +1,17 @@
-package engine
+package stream
 
 import (
 	"math"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // The rate rises and falls with the frames, and the number of frames to keep follows it within its bounds.
 func TestFrameRate_S43(t *testing.T) {
 	t.Parallel()
-	cfg := core.BestEffort{TTL: DefaultFrameTTL, Least: DefaultFramesKept, Most: DefaultMostFramesKept}
+	cfg := core.BestEffort{TTL: engine.DefaultFrameTTL, Least: engine.DefaultFramesKept, Most: engine.DefaultMostFramesKept}
 	for _, c := range []struct {
 		name   string
 		before frameRate

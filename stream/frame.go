@@ -1,24 +1,25 @@
-package engine
+package stream
 
 import (
 	"context"
 	"iter"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Frame declares a type of frames once, for handlers that write them and programs that read them. T is the type of the
-// payload, encoded as those of a [Kind]. A Frame is stateless, usually a package variable, and safe for concurrent use.
+// payload, encoded as those of a [engine.Kind]. A Frame is stateless, usually a package variable, and safe for concurrent use.
 //
-//	var Token = engine.Frame[string]{Type: "token"}
+//	var Token = stream.Frame[string]{Type: "token"}
 //
 //	err := Token.Write(ctx, job.Stream(), "Hello") // in a handler
-//	for token, err := range Token.Tail(ctx, eng, execution, engine.TailOptions{}) {
+//	for token, err := range Token.Tail(ctx, eng, execution, stream.TailOptions{}) {
 type Frame[T any] struct {
-	Type  string    // required; at most 256 bytes
-	Mode  FrameMode // default [FrameDurable]
-	Codec Codec     // default [JSON]
+	Type  string       // required; at most 256 bytes
+	Mode  Mode         // default [Durable]
+	Codec engine.Codec // default [engine.JSON]
 }
 
 // FrameWriter takes frames: the stream of a worker's job, and its Turn.
@@ -44,7 +45,7 @@ func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 // Decode returns the value of a frame of this type. ok is false for other frames, and for the end of an attempt.
 //
 // Errors: [fferr.DecodeError].
-func (f Frame[T]) Decode(frame StreamFrame) (value T, ok bool, err error) {
+func (f Frame[T]) Decode(frame Entry) (value T, ok bool, err error) {
 	if frame.Closed != nil || frame.Type != f.Type {
 		return value, false, nil
 	}
@@ -52,28 +53,28 @@ func (f Frame[T]) Decode(frame StreamFrame) (value T, ok bool, err error) {
 	return value, true, err
 }
 
-// TypedFrame is a frame with its value. Of the end of an attempt Value is the zero value.
-type TypedFrame[T any] struct {
-	StreamFrame
+// Typed is a frame with its value. Of the end of an attempt Value is the zero value.
+type Typed[T any] struct {
+	Entry
 	Value T
 }
 
 // Tail follows the frames of this type, and the ends of attempts, in the output of an execution: see
-// [Engine.TailStream].
+// [Tail].
 //
-// [StreamFrame.Trimmed] also counts the frames that are missing before frames of other types.
+// [Entry.Trimmed] also counts the frames that are missing before frames of other types.
 //
-// Errors: as [Engine.TailStream]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
+// Errors: as [Tail]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
 // goes on if the loop does.
-func (f Frame[T]) Tail(ctx context.Context, eng *Engine, x id.ExecutionID, o TailOptions) iter.Seq2[TypedFrame[T], error] {
-	return func(yield func(TypedFrame[T], error) bool) {
+func (f Frame[T]) Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Typed[T], error] {
+	return func(yield func(Typed[T], error) bool) {
 		if f.Type == "" {
-			yield(TypedFrame[T]{}, core.Wrap("tail stream", core.Invalid("type", "is empty")))
+			yield(Typed[T]{}, core.Wrap("tail stream", core.Invalid("type", "is empty")))
 			return
 		}
 		trimmed := int64(0) // before frames of other types
-		for frame, err := range eng.TailStream(ctx, x, o) {
-			typed := TypedFrame[T]{StreamFrame: frame}
+		for frame, err := range Tail(ctx, eng, x, o) {
+			typed := Typed[T]{Entry: frame}
 			if err == nil {
 				trimmed += frame.Trimmed
 				if frame.Closed == nil && frame.Type != f.Type {

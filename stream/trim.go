@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"context"
@@ -14,31 +14,31 @@ const keptSummaries = 64
 
 // insertFrames inserts the frames of a batch, with the ids that at ends with, and deletes the frames that the stream no
 // longer keeps. kept is the number of its summary frames.
-func (e *Engine) insertFrames(ctx context.Context, tx *core.Txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
-	steps := []core.Step{func(conn db.DBTX) error { return e.c.Q.InsertFrames(ctx, conn, f.params(at)) }}
+func insertFrames(ctx context.Context, c *core.Core, tx *core.Txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
+	steps := []core.Step{func(conn db.DBTX) error { return c.Q.InsertFrames(ctx, conn, f.params(at)) }}
 	partition, execution, attempt := f.Lease.Execution.Partition(), f.Lease.Execution.UUID(), int32(f.Lease.Attempt)
 	if f.bestEffort > 0 {
-		put := e.rated(f, at, meta)
+		put := rated(c, f, at, meta)
 		put.PartitionKey, put.ExecutionID, put.AttemptIndex = partition, execution, attempt
-		steps = append(steps, func(conn db.DBTX) error { return e.c.Q.PutStreamMeta(ctx, conn, put) })
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.PutStreamMeta(ctx, conn, put) })
 	}
 	if excess := kept - keptSummaries; len(f.patches) > 0 && excess >= trimLag(keptSummaries) {
 		steps = append(steps, func(conn db.DBTX) error {
-			return e.c.Q.TrimSummaryFrames(ctx, conn, db.TrimSummaryFramesParams{
+			return c.Q.TrimSummaryFrames(ctx, conn, db.TrimSummaryFramesParams{
 				PartitionKey: partition, ExecutionID: execution, AttemptIndex: attempt, Excess: int32(excess),
 			})
 		})
 	}
 	var trim durableTrim
-	if trim.add(e.c.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
-		steps = append(steps, func(conn db.DBTX) error { return e.c.Q.TrimDurableFrames(ctx, conn, trim.params()) })
+	if trim.add(c.Streams.DurableMaxlen, f.Lease.Fence, at.Durable, int(f.durable)); !trim.empty() {
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.TrimDurableFrames(ctx, conn, trim.params()) })
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
 // rated returns the rate of a stream's best-effort frames after the frames of a batch, and the frames to delete.
-func (e *Engine) rated(f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow) db.PutStreamMetaParams {
-	cfg := &e.c.Streams.BestEffort
+func rated(c *core.Core, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow) db.PutStreamMetaParams {
+	cfg := &c.Streams.BestEffort
 	rate := frameRate{known: meta.Known, hz: meta.RateHz, lastMs: meta.LastMs}.after(cfg, at.TsMs, f.bestEffort)
 	put := db.PutStreamMetaParams{
 		RateHz: rate.hz, TsMs: at.TsMs, Keep: int32(rate.keep),

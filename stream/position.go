@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// StreamPosition is a place in the output of an execution, behind a frame or behind an attempt. A tail continues there
+// Position is a place in the output of an execution, behind a frame or behind an attempt. A tail continues there
 // without a frame twice or a frame lost. The zero value is the beginning. It is comparable, and its text may be kept and
 // handed to clients: it has no secret.
-type StreamPosition struct {
+type Position struct {
 	attempt         int
 	id              wire.FramePosition
 	number, durable int64 // of all frames, and of the durable ones, up to here
@@ -20,15 +20,15 @@ type StreamPosition struct {
 }
 
 // Position returns the position behind the frame.
-func (f *StreamFrame) Position() StreamPosition {
-	return StreamPosition{f.Attempt, f.ID, f.Number, f.durable, f.Closed != nil}
+func (f *Entry) Position() Position {
+	return Position{f.Attempt, f.ID, f.Number, f.durable, f.Closed != nil}
 }
 
 // Attempt returns the attempt of the position, and whether the position is behind the end of that attempt.
-func (p StreamPosition) Attempt() (index int, closed bool) { return p.attempt, p.closed }
+func (p Position) Attempt() (index int, closed bool) { return p.attempt, p.closed }
 
 // String returns the position's text: five numbers, and "end" behind the end of an attempt.
-func (p StreamPosition) String() string {
+func (p Position) String() string {
 	text := fmt.Sprintf("%d.%d.%d.%d.%d", p.attempt, p.id.TsMs, p.id.Seq, p.number, p.durable)
 	if p.closed {
 		text += ".end"
@@ -36,36 +36,36 @@ func (p StreamPosition) String() string {
 	return text
 }
 
-// MarshalText returns the form of [StreamPosition.String].
-func (p StreamPosition) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+// MarshalText returns the form of [Position.String].
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText parses the form of [StreamPosition.String].
+// UnmarshalText parses the form of [Position.String].
 //
-// Errors: as [ParseStreamPosition].
-func (p *StreamPosition) UnmarshalText(text []byte) (err error) {
-	*p, err = ParseStreamPosition(string(text))
+// Errors: as [ParsePosition].
+func (p *Position) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePosition(string(text))
 	return err
 }
 
-// ParseStreamPosition parses the form of [StreamPosition.String].
+// ParsePosition parses the form of [Position.String].
 //
 // Errors: [fferr.ErrInvalidInput].
-func ParseStreamPosition(s string) (StreamPosition, error) {
+func ParsePosition(s string) (Position, error) {
 	const op = "parse stream position"
 	body, closed := strings.CutSuffix(s, ".end")
 	parts := strings.Split(body, ".")
 	if len(parts) != 5 {
-		return StreamPosition{}, core.Wrap(op, core.Invalid("position", "is not five numbers with dots between them"))
+		return Position{}, core.Wrap(op, core.Invalid("position", "is not five numbers with dots between them"))
 	}
 	var n [5]int64
 	for i, bits := range []int{31, 63, 31, 63, 63} {
 		parsed, err := strconv.ParseUint(parts[i], 10, bits)
 		if err != nil {
-			return StreamPosition{}, core.Wrap(op, core.Invalid("position", fmt.Sprintf("part %d is not a number of at most %d bits", i+1, bits)))
+			return Position{}, core.Wrap(op, core.Invalid("position", fmt.Sprintf("part %d is not a number of at most %d bits", i+1, bits)))
 		}
 		n[i] = int64(parsed)
 	}
-	return StreamPosition{
+	return Position{
 		attempt: int(n[0]), id: wire.FramePosition{TsMs: n[1], Seq: int32(n[2])}, number: n[3], durable: n[4], closed: closed,
 	}, nil
 }

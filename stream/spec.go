@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -17,10 +18,10 @@ import (
 
 // Limits of output streams.
 const (
-	MaxFrames       = 1_000                // frames in one call of [Engine.AppendFrames]
-	MaxFrameBatch   = 4 << 20              // bytes of their payloads
-	MaxFramePayload = core.MaxFramePayload // 64 KiB of one payload, unless [StreamConfig.MaxPayload] says less
-	MaxSummary      = 1 << 20              // bytes of a summary's document
+	MaxFrames  = 1_000                // frames in one call of [Append]
+	MaxBytes   = 4 << 20              // bytes of their payloads
+	MaxPayload = core.MaxFramePayload // 64 KiB of one payload, unless [engine.StreamConfig.MaxPayload] says less
+	MaxSummary = 1 << 20              // bytes of a summary's document
 
 	// MaxSummaryFrames is how many of the frames in one call may be summary frames: the document is merged with each of them
 	// while the attempt is locked.
@@ -35,52 +36,52 @@ const (
 	maxPatchExponent = 308 // as far as a float64 goes; jsonb writes such a number out
 )
 
-// FrameMode is how long a frame is kept.
-type FrameMode string
+// Mode is how long a frame is kept.
+type Mode string
 
 // The modes.
 const (
-	FrameDurable    FrameMode = "durable"     // kept as long as the execution; the default
-	FrameSummary    FrameMode = "summary"     // a JSON merge patch (RFC 7396) of the attempt's document: see [Engine.StreamSummary]
-	FrameBestEffort FrameMode = "best_effort" // trimmed after a while: see [BestEffort]
+	Durable    Mode = "durable"     // kept as long as the execution; the default
+	Summary    Mode = "summary"     // a JSON merge patch (RFC 7396) of the attempt's document: see [ReadSummary]
+	BestEffort Mode = "best_effort" // trimmed after a while: see [engine.BestEffort]
 )
 
 // Types of frames that need no other name.
 const (
-	FrameEvent  = "event" // the default
-	FrameStdout = "stdout"
-	FrameStderr = "stderr"
-	FrameBlob   = "blob"
-	FrameLog    = "log" // a JSON object that a logger has written
+	Event  = "event" // the default
+	Stdout = "stdout"
+	Stderr = "stderr"
+	Blob   = "blob"
+	Log    = "log" // a JSON object that a logger has written
 )
 
 // FrameSpec is a frame to append to the output stream of an attempt.
 type FrameSpec struct {
-	// Payload has at most [MaxFramePayload] bytes of any kind. Of a summary frame it is a JSON object: members replace
+	// Payload has at most [MaxPayload] bytes of any kind. Of a summary frame it is a JSON object: members replace
 	// those of the document, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
 	Payload []byte
 
-	Type        string    // default [FrameEvent]; at most 256 bytes
-	Correlation string    // links frames of one request, for readers; at most 1024 bytes
-	Mode        FrameMode // default [FrameDurable]
+	Type        string // default [Event]; at most 256 bytes
+	Correlation string // links frames of one request, for readers; at most 1024 bytes
+	Mode        Mode   // default [Durable]
 }
 
-// FrameBatch is frames for the stream of one lease.
-type FrameBatch struct {
-	Lease  Lease
+// Batch is frames for the stream of one lease.
+type Batch struct {
+	Lease  engine.Lease
 	Frames []FrameSpec // 1 to [MaxFrames]
 
 	// Behind is how many frames the attempt's stream must have before these: the [Appended.Frames] of the last append, or
-	// [Engine.CountFrames]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
+	// [Count]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
 	Behind *int64
 
-	// Ends announces that the caller's transaction will also end the lease: [Engine.AppendFrameBatch] then takes the locks of
+	// Ends announces that the caller's transaction will also end the lease: [AppendBatch] then takes the locks of
 	// that first, in their order. It is refused elsewhere.
 	Ends bool
 }
 
 // behind returns the number of frames that the stream must have; -1 for any.
-func (b *FrameBatch) behind() int64 {
+func (b *Batch) behind() int64 {
 	if b.Behind == nil {
 		return -1
 	}
@@ -112,17 +113,17 @@ func (s *storedFrames) add(f *FrameSpec) {
 
 func (f *FrameSpec) frameType() string {
 	if f.Type == "" {
-		return FrameEvent
+		return Event
 	}
 	return f.Type
 }
 
-func (f *FrameSpec) isDurable() bool { return f.Mode == "" || f.Mode == FrameDurable }
+func (f *FrameSpec) isDurable() bool { return f.Mode == "" || f.Mode == Durable }
 
 // checkBatchOfFrames returns an error for frames that can't be appended together.
-func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
+func checkBatchOfFrames(c *core.Core, b *Batch) error {
 	frames := b.Frames
-	if err := e.c.CheckLease(b.Lease.Fence); err != nil {
+	if err := c.CheckLease(b.Lease.Fence); err != nil {
 		return err
 	}
 	if b.Behind != nil && *b.Behind < 0 {
@@ -133,10 +134,10 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 	}
 	size, patches := 0, 0
 	for n := range frames {
-		if frames[n].Mode == FrameSummary {
+		if frames[n].Mode == Summary {
 			patches++
 		}
-		if err := checkFrame(&frames[n], e.c.Streams.MaxPayload); err != nil {
+		if err := checkFrame(&frames[n], c.Streams.MaxPayload); err != nil {
 			return wrapFrame(n, err)
 		}
 		size += len(frames[n].Payload)
@@ -144,8 +145,8 @@ func (e *Engine) checkBatchOfFrames(b *FrameBatch) error {
 	if patches > MaxSummaryFrames {
 		return core.Invalid("frames", fmt.Sprintf("%d summary frames, limit %d", patches, MaxSummaryFrames))
 	}
-	if size > MaxFrameBatch {
-		return core.Invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxFrameBatch))
+	if size > MaxBytes {
+		return core.Invalid("frames", fmt.Sprintf("%d bytes of payloads, limit %d", size, MaxBytes))
 	}
 	return nil
 }
@@ -159,15 +160,19 @@ func wrapFrame(n int, err error) error {
 	return &fferr.InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, Cause: input.Cause}
 }
 
-// CheckFrame returns the error with which [Engine.AppendFrames] would refuse a frame at once, or nil. It does not use the
-// database.
+// Check returns the error with which [Append] would refuse a frame at once, or nil. It does not use the database. A nil engine
+// has the default limits.
 //
 // Errors: [fferr.ErrInvalidInput].
-func (e *Engine) CheckFrame(f *FrameSpec) error {
+func Check(eng *engine.Engine, f *FrameSpec) error {
 	if f == nil {
 		return core.Wrap(opAppendFrames, core.Invalid("frame", "is nil"))
 	}
-	return core.Wrap(opAppendFrames, checkFrame(f, e.c.Streams.MaxPayload))
+	most := MaxPayload
+	if eng != nil {
+		most = core.Of(eng).Streams.MaxPayload
+	}
+	return core.Wrap(opAppendFrames, checkFrame(f, most))
 }
 
 func checkFrame(f *FrameSpec, maxPayload int) error {
@@ -181,9 +186,9 @@ func checkFrame(f *FrameSpec, maxPayload int) error {
 		return err
 	}
 	switch f.Mode {
-	case "", FrameDurable, FrameBestEffort:
+	case "", Durable, BestEffort:
 		return nil
-	case FrameSummary:
+	case Summary:
 		return checkPatch(f.Payload)
 	}
 	return core.Invalid("mode", fmt.Sprintf("is %q", f.Mode))

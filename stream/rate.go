@@ -1,8 +1,9 @@
-package engine
+package stream
 
 import (
-	"github.com/flowfabric/flowfabric-go/internal/core"
 	"math"
+
+	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // frameRate is the rate of an attempt's best-effort frames, and how many its stream keeps.

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"context"
@@ -12,50 +12,52 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// StreamSummary is the document that the summary frames of an attempt have made.
-type StreamSummary struct {
-	Document  json.RawMessage // an object; the order of its members is not kept
+// Document is the document that the summary frames of an attempt have made.
+type Document struct {
+	JSON      json.RawMessage // an object; the order of its members is not kept
 	Version   int             // number of patches, from 1
 	FirstAt   time.Time       // of the first patch
 	UpdatedAt time.Time       // of the last one
 }
 
-// StreamSummary returns the document that the summary frames of an attempt have made. attempt is its index. It needs no
+// ReadSummary returns the document that the summary frames of an attempt have made. attempt is its index. It needs no
 // lease, and works until retention deletes the execution.
 //
 // Errors: [fferr.ErrNotFound] if the attempt has written no summary; [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (e *Engine) StreamSummary(ctx context.Context, x id.ExecutionID, attempt int) (StreamSummary, error) {
+func ReadSummary(ctx context.Context, eng *engine.Engine, x id.ExecutionID, attempt int) (Document, error) {
+	c := core.Of(eng)
 	const op = "read summary"
-	if err := e.checkStream(x, attempt); err != nil {
-		return StreamSummary{}, core.Wrap(op, err)
+	if err := checkStream(c, x, attempt); err != nil {
+		return Document{}, core.Wrap(op, err)
 	}
-	row, err := e.c.Q.GetStreamSummary(ctx, e.c.Reader(), db.GetStreamSummaryParams{
+	row, err := c.Q.GetStreamSummary(ctx, c.Reader(), db.GetStreamSummaryParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), AttemptIndex: int32(attempt),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return StreamSummary{}, core.Wrap(op, &fferr.NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
+		return Document{}, core.Wrap(op, &fferr.NotFoundError{Entity: "summary of attempt", ID: fmt.Sprintf("%s/%d", x, attempt)})
 	case err != nil:
-		return StreamSummary{}, core.Wrap(op, err)
+		return Document{}, core.Wrap(op, err)
 	}
-	return StreamSummary{
-		Document: row.DocumentJSON, Version: int(row.Version),
+	return Document{
+		JSON: row.DocumentJSON, Version: int(row.Version),
 		FirstAt: time.UnixMilli(row.FirstAppliedMs), UpdatedAt: time.UnixMilli(row.LastUpdatedMs),
 	}, nil
 }
 
 // mergeSummary merges the patches among frames into the document of their attempt, and returns its version and the number
 // of its frames; zeros without patches.
-func (e *Engine) mergeSummary(ctx context.Context, tx *core.Txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
+func mergeSummary(ctx context.Context, c *core.Core, tx *core.Txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
 	if len(f.patches) == 0 {
 		return row, nil
 	}
-	row, err = e.c.Q.MergeSummary(ctx, tx, db.MergeSummaryParams{
+	row, err = c.Q.MergeSummary(ctx, tx, db.MergeSummaryParams{
 		PartitionKey: f.Lease.Execution.Partition(), ExecutionID: f.Lease.Execution.UUID(), AttemptIndex: int32(f.Lease.Attempt),
 		Patches: f.patches, TsMs: tsMs,
 	})
