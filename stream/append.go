@@ -51,9 +51,8 @@ func AppendBatch(ctx context.Context, eng *engine.Engine, b Batch) (Appended, er
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-// AppendEach is [Append] for the streams of many leases; in all at most [MaxFrames] frames and
-// [MaxBytes] bytes share a transaction. Outcomes are in input order, and independent: a lost lease affects only its
-// own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
+// AppendEach is [Append] for the streams of many leases; in all at most [MaxFrames] frames and [MaxBytes] bytes share a
+// transaction. Outcomes are in input order, and independent: a lost lease affects only its own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
 // [Batch.Behind]. An item fails with [*fferr.StreamMovedError] if its stream has another number of frames.
 //
 // It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat that

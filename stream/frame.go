@@ -10,12 +10,8 @@ import (
 )
 
 // Frame declares a type of frames once, for handlers that write them and programs that read them. T is the type of the
-// payload, encoded as those of a [engine.Kind]. A Frame is stateless, usually a package variable, and safe for concurrent use.
-//
-//	var Token = stream.Frame[string]{Type: "token"}
-//
-//	err := Token.Write(ctx, job.Stream(), "Hello") // in a handler
-//	for token, err := range Token.Tail(ctx, eng, execution, stream.TailOptions{}) {
+// payload, encoded like the payload of an [engine.Kind]. A Frame is stateless, usually a package variable, and safe for
+// concurrent use.
 type Frame[T any] struct {
 	Type  string       // required; at most 256 bytes
 	Mode  Mode         // default [Durable]
@@ -29,7 +25,7 @@ type FrameWriter interface {
 
 // Write writes a frame.
 //
-// Errors: [fferr.ErrInvalidInput] if the value can't be encoded; those of the writer.
+// Errors: [fferr.ErrInvalidInput] if the value can't be encoded; the errors of the writer.
 func (f Frame[T]) Write(ctx context.Context, w FrameWriter, value T) error {
 	const op = "write frame"
 	if f.Type == "" {
@@ -53,19 +49,19 @@ func (f Frame[T]) Decode(frame Entry) (value T, ok bool, err error) {
 	return value, true, err
 }
 
-// Typed is a frame with its value. Of the end of an attempt Value is the zero value.
+// Typed is an [Entry] with the value of its frame. At the end of an attempt Value is the zero value.
 type Typed[T any] struct {
 	Entry
 	Value T
 }
 
-// Tail follows the frames of this type, and the ends of attempts, in the output of an execution: see
-// [Tail].
+// Tail follows the frames of this type, and the ends of attempts, in the output of an execution, as the function [Tail]
+// does.
 //
 // [Entry.Trimmed] also counts the frames that are missing before frames of other types.
 //
-// Errors: as [Tail]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], behind which the tail
-// goes on if the loop does.
+// Errors: as [Tail]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], after which the tail continues if the
+// loop does.
 func (f Frame[T]) Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Typed[T], error] {
 	return func(yield func(Typed[T], error) bool) {
 		if f.Type == "" {

@@ -1,16 +1,3 @@
-// Package stream serves the output of executions to web pages as server-sent events. A page shows tokens or progress while
-// the work runs:
-//
-//	output, err := stream.Handler(eng, stream.Config{Authorize: func(r *http.Request) (id.ExecutionID, error) {
-//		return id.ParseExecutionID(r.FormValue("execution")) // after a check that the user may see it
-//	}})
-//	mux.Handle("/output", output)
-//
-//	const source = new EventSource("/output?execution=" + execution)
-//	source.onmessage = event => { const frame = JSON.parse(event.data); … }
-//	source.addEventListener("end", () => source.close())
-//
-// A browser whose connection breaks reconnects by itself, and continues exactly behind the last event that it has had.
 package stream
 
 import (

@@ -24,7 +24,7 @@ import (
 // MaxPage is the largest page of [Read].
 const MaxPage = 10_000
 
-// Entry is a frame of the output stream of an attempt.
+// Entry is a frame in the output stream of an attempt, or the end of the attempt if Closed is set.
 type Entry struct {
 	Execution id.ExecutionID
 	Attempt   int
@@ -43,7 +43,7 @@ type Entry struct {
 	// [fferr.StreamGapError].
 	Trimmed int64
 
-	// Closed is set in the last value of an attempt in a tail, which is no frame: its ID and Number are those of the last one.
+	// Closed is set at the end of an attempt in a tail, which is no frame: ID and Number are the last frame's.
 	Closed *Closed
 
 	durable int64 // durable frames up to this one
@@ -77,8 +77,8 @@ type Range struct {
 	To      wire.FrameCursor // last one; default [wire.FrameEnd]
 	Limit   int              // 1 to [MaxPage]; required
 
-	// After begins after a [Entry.Position] instead, in its attempt: to read page after page. Attempt and From must be
-	// zero then.
+	// After begins after an [Entry.Position] instead, in its attempt, to read page after page. Then Attempt and From must be
+	// zero.
 	After Position
 
 	SkipBestEffort bool
@@ -90,8 +90,8 @@ type Page struct {
 	Closed *Closed // the attempt has ended, and the stream has no frame behind these; nil otherwise
 }
 
-// Read reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that
-// does not exist is empty and open.
+// Read reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that does not
+// exist is empty and open.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the execution does not exist; [fferr.ErrCorruption] for a frame that
 // can't be read. Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.

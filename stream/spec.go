@@ -57,8 +57,8 @@ const (
 
 // FrameSpec is a frame to append to the output stream of an attempt.
 type FrameSpec struct {
-	// Payload has at most [MaxPayload] bytes of any kind. Of a summary frame it is a JSON object: members replace
-	// those of the document, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
+	// Payload has at most [MaxPayload] bytes of any kind. A summary frame has a JSON object: its members replace the members of
+	// the document, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
 	Payload []byte
 
 	Type        string // default [Event]; at most 256 bytes
@@ -75,8 +75,8 @@ type Batch struct {
 	// [Count]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
 	Behind *int64
 
-	// Ends announces that the caller's transaction will also end the lease: [AppendBatch] then takes the locks of
-	// that first, in their order. It is refused elsewhere.
+	// Ends announces that the caller's transaction will also end the lease. Then [AppendBatch] first takes the locks for the
+	// end, in their order. It is refused elsewhere.
 	Ends bool
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Document is the document that the summary frames of an attempt have made.
+// Document is the JSON document that the summary frames of an attempt have made.
 type Document struct {
 	JSON      json.RawMessage // an object; the order of its members is not kept
 	Version   int             // number of patches, from 1

@@ -42,7 +42,7 @@ type TailOptions struct {
 // Errors: ctx's error, at once; [fferr.ErrNotFound] if the execution does not exist or retention has deleted it;
 // [fferr.ErrInvalidInput], also on an engine bound to a transaction; [fferr.ErrCorruption]; [fferr.ErrUnavailable] or another
 // database error if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After
-// these it ends. A [*fferr.StreamGapError] says which durable frames are no longer kept; the tail goes on behind them if the
+// these it ends. A [*fferr.StreamGapError] says which durable frames are no longer kept; the tail continues behind them if the
 // loop does.
 func Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Entry, error] {
 	c := core.Of(eng)
@@ -81,7 +81,7 @@ func (t *tail) key() core.StreamKey {
 	return core.StreamKey{Execution: t.execution, Attempt: t.at.attempt}
 }
 
-// next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail goes on.
+// next waits for frames, or for the end of the attempt, and yields them. It reports whether the tail continues.
 func (t *tail) next(ctx context.Context) (bool, error) {
 	if t.at.closed && !t.again {
 		if t.options.OneAttempt || t.at.attempt == math.MaxInt32 {
@@ -174,7 +174,7 @@ func (t *tail) close(a *answer) bool {
 	return t.yield(f, nil) && !a.closed.Last
 }
 
-// skip goes on behind an attempt that does not exist.
+// skip continues behind an attempt that does not exist.
 func (t *tail) skip() bool {
 	t.at.closed = true
 	return !t.options.OneAttempt

@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// keptSummaries is how many summary frames a stream keeps. The document has what the others said.
+// keptSummaries is how many summary frames a stream keeps. The document has the contents of the others.
 const keptSummaries = 64
 
 // insertFrames inserts the frames of a batch, with the ids that at ends with, and deletes the frames that the stream no
