@@ -41,7 +41,7 @@ type AddBudgetUsageParams struct {
 
 // AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
 func (q *Queries) AddBudgetUsage(ctx context.Context, db DBTX, arg AddBudgetUsageParams) error {
 	_, err := db.Exec(ctx, addBudgetUsage,
@@ -88,7 +88,7 @@ type AddBudgetUsageOfParams struct {
 // AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
 // and dimension.
 //
-// Used by: engine.RecordSpend.
+// Used by: budget.RecordSpend.
 // Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 func (q *Queries) AddBudgetUsageOf(ctx context.Context, db DBTX, arg AddBudgetUsageOfParams) error {
 	_, err := db.Exec(ctx, addBudgetUsageOf,
@@ -128,7 +128,7 @@ type CountBudgetBreachesParams struct {
 // breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
 // repeats its reads would not see new reservations.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) CountBudgetBreaches(ctx context.Context, db DBTX, arg CountBudgetBreachesParams) error {
 	_, err := db.Exec(ctx, countBudgetBreaches,
@@ -156,7 +156,7 @@ type DropBudgetParams struct {
 
 // DropBudget deletes a locked budget.
 //
-// Used by: engine.DeleteBudget, engine.ResetBudgets.
+// Used by: budget.Delete, upkeep.ResetBudgets.
 // Locks: L6 held (the DELETE).
 func (q *Queries) DropBudget(ctx context.Context, db DBTX, arg DropBudgetParams) error {
 	_, err := db.Exec(ctx, dropBudget, arg.PartitionKey, arg.BudgetID)
@@ -183,7 +183,7 @@ type DropBudgetKeysParams struct {
 
 // DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the DELETE).
 func (q *Queries) DropBudgetKeys(ctx context.Context, db DBTX, arg DropBudgetKeysParams) error {
 	_, err := db.Exec(ctx, dropBudgetKeys, arg.PartitionKey, arg.Keys)
@@ -204,7 +204,7 @@ type DropBudgetLedgerParams struct {
 
 // DropBudgetLedger deletes the ledger of a locked budget.
 //
-// Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.
+// Used by: budget.Reset, upkeep.ResetBudgets, budget.Delete.
 // Locks: L6 held (the DELETE).
 func (q *Queries) DropBudgetLedger(ctx context.Context, db DBTX, arg DropBudgetLedgerParams) error {
 	_, err := db.Exec(ctx, dropBudgetLedger, arg.PartitionKey, arg.BudgetID)
@@ -236,7 +236,7 @@ type DropBudgetUsageParams struct {
 
 // DropBudgetUsage deletes the usage of a locked budget.
 //
-// Used by: engine.DeleteBudget, engine.ResetBudgets.
+// Used by: budget.Delete, upkeep.ResetBudgets.
 // Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
 func (q *Queries) DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUsageParams) error {
 	_, err := db.Exec(ctx, dropBudgetUsage, arg.PartitionKey, arg.BudgetID)
@@ -322,7 +322,7 @@ type GetBudgetRow struct {
 // GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 //
 // Passages: budget_columns, budget_usage.
-// Used by: engine.Budget, engine.CreateBudget.
+// Used by: budget.Get, budget.Create.
 // Locks: none.
 // The usage u and the reservations v of each budget b, by dimension.
 func (q *Queries) GetBudget(ctx context.Context, db DBTX, arg GetBudgetParams) (GetBudgetRow, error) {
@@ -406,7 +406,7 @@ type GetBudgetUseRow struct {
 // GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
 // there, or is noted as admitted.
 //
-// Used by: engine.ResetBudgets.
+// Used by: upkeep.ResetBudgets.
 // Locks: none.
 func (q *Queries) GetBudgetUse(ctx context.Context, db DBTX, arg GetBudgetUseParams) (GetBudgetUseRow, error) {
 	row := db.QueryRow(ctx, getBudgetUse, arg.GateID, arg.PartitionKey, arg.BudgetID)
@@ -450,7 +450,7 @@ type InsertBudgetParams struct {
 
 // InsertBudget creates a budget. No row: it exists.
 //
-// Used by: engine.CreateBudget.
+// Used by: budget.Create.
 // Locks: L6 waits (the INSERT, for another one of the same id).
 func (q *Queries) InsertBudget(ctx context.Context, db DBTX, arg InsertBudgetParams) (int64, error) {
 	result, err := db.Exec(ctx, insertBudget,
@@ -601,7 +601,7 @@ type ListBudgetsRow struct {
 // ListBudgets returns a page of budgets with their usage, by partition and id.
 //
 // Passages: budget_columns, budget_usage.
-// Used by: engine.Budgets, engine.ListBudgets.
+// Used by: budget.All, budget.All.
 // Locks: none. Spans partitions.
 // The usage u and the reservations v of each budget b, by dimension.
 func (q *Queries) ListBudgets(ctx context.Context, db DBTX, arg ListBudgetsParams) ([]ListBudgetsRow, error) {
@@ -662,8 +662,8 @@ type LockBudgetParams struct {
 
 // LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
-// engine.DeleteBudget.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle, budget.Release, budget.Reset,
+// budget.Delete.
 // Locks: L6 waits (the row FOR NO KEY UPDATE).
 func (q *Queries) LockBudget(ctx context.Context, db DBTX, arg LockBudgetParams) (string, error) {
 	row := db.QueryRow(ctx, lockBudget, arg.PartitionKey, arg.BudgetID)
@@ -723,7 +723,7 @@ type LockBudgetUsageRow struct {
 // without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 // added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
 func (q *Queries) LockBudgetUsage(ctx context.Context, db DBTX, arg LockBudgetUsageParams) ([]LockBudgetUsageRow, error) {
 	rows, err := db.Query(ctx, lockBudgetUsage,
@@ -781,7 +781,7 @@ type LockBudgetUsageOfParams struct {
 // LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
 // the budget.
 //
-// Used by: engine.ReleaseBudget.
+// Used by: budget.Release.
 // Locks: L6 waits (rows FOR NO KEY UPDATE by dimension).
 func (q *Queries) LockBudgetUsageOf(ctx context.Context, db DBTX, arg LockBudgetUsageOfParams) ([]string, error) {
 	rows, err := db.Query(ctx, lockBudgetUsageOf, arg.PartitionKey, arg.BudgetID, arg.ExecutionID)
@@ -824,7 +824,7 @@ type MarkBudgetResetParams struct {
 
 // MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
 //
-// Used by: engine.ResetBudget, engine.ResetBudgets.
+// Used by: budget.Reset, upkeep.ResetBudgets.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) MarkBudgetReset(ctx context.Context, db DBTX, arg MarkBudgetResetParams) error {
 	_, err := db.Exec(ctx, markBudgetReset,
@@ -852,7 +852,7 @@ type PostponeBudgetParams struct {
 
 // PostponeBudget notes when to look again at a locked budget that is not deleted yet.
 //
-// Used by: engine.ResetBudgets.
+// Used by: upkeep.ResetBudgets.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) PostponeBudget(ctx context.Context, db DBTX, arg PostponeBudgetParams) error {
 	_, err := db.Exec(ctx, postponeBudget, arg.NextMs, arg.PartitionKey, arg.BudgetID)
@@ -885,7 +885,7 @@ type PruneBudgetKeysParams struct {
 
 // PruneBudgetKeys deletes deduplication keys of reports that have expired.
 //
-// Used by: engine.PruneUsageKeys.
+// Used by: upkeep.PruneUsageKeys.
 // Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
 func (q *Queries) PruneBudgetKeys(ctx context.Context, db DBTX, arg PruneBudgetKeysParams) (int64, error) {
 	result, err := db.Exec(ctx, pruneBudgetKeys, arg.NowMs, arg.BatchSize)
@@ -928,7 +928,7 @@ type ReadBudgetKeysRow struct {
 
 // ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: none.
 func (q *Queries) ReadBudgetKeys(ctx context.Context, db DBTX, arg ReadBudgetKeysParams) ([]ReadBudgetKeysRow, error) {
 	rows, err := db.Query(ctx, readBudgetKeys, arg.PartitionKey, arg.Keys)
@@ -997,7 +997,7 @@ type ReleaseBudgetRow struct {
 // budget's usage, down to 0. It returns the amounts of the ledger.
 // The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 //
-// Used by: engine.ReleaseBudget.
+// Used by: budget.Release.
 // Locks: L6 held (the DELETE, the UPDATE).
 func (q *Queries) ReleaseBudget(ctx context.Context, db DBTX, arg ReleaseBudgetParams) ([]ReleaseBudgetRow, error) {
 	rows, err := db.Query(ctx, releaseBudget,
@@ -1055,7 +1055,7 @@ type ResetBudgetUsageParams struct {
 
 // ResetBudgetUsage sets the usage of a locked budget to 0 in every dimension.
 //
-// Used by: engine.ResetBudget, engine.ResetBudgets.
+// Used by: budget.Reset, upkeep.ResetBudgets.
 // Locks: L6 waits (rows FOR NO KEY UPDATE by dimension, then the UPDATE).
 func (q *Queries) ResetBudgetUsage(ctx context.Context, db DBTX, arg ResetBudgetUsageParams) error {
 	_, err := db.Exec(ctx, resetBudgetUsage, arg.AtMs, arg.PartitionKey, arg.BudgetID)
@@ -1096,7 +1096,7 @@ type ReuseBudgetKeysParams struct {
 // ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
 // the others, so that they stay until the transaction ends. The caller sorts the keys.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
 func (q *Queries) ReuseBudgetKeys(ctx context.Context, db DBTX, arg ReuseBudgetKeysParams) ([]string, error) {
 	rows, err := db.Query(ctx, reuseBudgetKeys,
@@ -1156,7 +1156,7 @@ type ScanDueBudgetsRow struct {
 
 // ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
 //
-// Used by: engine.ResetBudgets.
+// Used by: upkeep.ResetBudgets.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanDueBudgets(ctx context.Context, db DBTX, arg ScanDueBudgetsParams) ([]ScanDueBudgetsRow, error) {
 	rows, err := db.Query(ctx, scanDueBudgets,
@@ -1222,7 +1222,7 @@ type SetBudgetParams struct {
 // SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
 // the budget does not exist.
 //
-// Used by: engine.SetBudget.
+// Used by: budget.Set.
 // Locks: L6 waits (the UPDATE).
 func (q *Queries) SetBudget(ctx context.Context, db DBTX, arg SetBudgetParams) (int64, error) {
 	result, err := db.Exec(ctx, setBudget,
@@ -1264,7 +1264,7 @@ type StoreBudgetOutcomesParams struct {
 
 // StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the UPDATE).
 func (q *Queries) StoreBudgetOutcomes(ctx context.Context, db DBTX, arg StoreBudgetOutcomesParams) error {
 	_, err := db.Exec(ctx, storeBudgetOutcomes, arg.PartitionKey, arg.Keys, arg.Outcomes)
@@ -1299,7 +1299,7 @@ type TakeDueBudgetRow struct {
 // TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
 // locked, or that is no longer due.
 //
-// Used by: engine.ResetBudgets.
+// Used by: upkeep.ResetBudgets.
 // Locks: L6 skips (the row FOR NO KEY UPDATE).
 func (q *Queries) TakeDueBudget(ctx context.Context, db DBTX, arg TakeDueBudgetParams) (TakeDueBudgetRow, error) {
 	row := db.QueryRow(ctx, takeDueBudget, arg.NowMs, arg.PartitionKey, arg.BudgetID)

@@ -57,7 +57,7 @@ type DropBudgetAdmissionsParams struct {
 
 // DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
 //
-// Used by: engine.CancelOverBudget.
+// Used by: upkeep.CancelOverBudget.
 // Locks: L6 skips (rows FOR UPDATE, then the DELETE).
 func (q *Queries) DropBudgetAdmissions(ctx context.Context, db DBTX, arg DropBudgetAdmissionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropBudgetAdmissions,
@@ -161,7 +161,7 @@ type ListBudgetCancelsRow struct {
 
 // ListBudgetCancels returns the next page of admissions that are due for a cancellation, in the order of their keys.
 //
-// Used by: engine.CancelOverBudget.
+// Used by: upkeep.CancelOverBudget.
 // Locks: none. Spans partitions.
 func (q *Queries) ListBudgetCancels(ctx context.Context, db DBTX, arg ListBudgetCancelsParams) ([]ListBudgetCancelsRow, error) {
 	rows, err := db.Query(ctx, listBudgetCancels,
@@ -276,7 +276,7 @@ type LookAtAdmissionsParams struct {
 // LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
 // execution is no longer admitted, and returns how many. The others are due again after look_ms.
 //
-// Used by: engine.CancelOverBudget.
+// Used by: upkeep.CancelOverBudget.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 func (q *Queries) LookAtAdmissions(ctx context.Context, db DBTX, arg LookAtAdmissionsParams) (int64, error) {
 	row := db.QueryRow(ctx, lookAtAdmissions, arg.NowMs, arg.BatchSize, arg.LookMs)
@@ -302,7 +302,7 @@ type MarkBudgetAdmissionsParams struct {
 // MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except those that are so already. The
 // caller has locked the budget.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (the UPDATE, for a job that looks at a row).
 func (q *Queries) MarkBudgetAdmissions(ctx context.Context, db DBTX, arg MarkBudgetAdmissionsParams) (int64, error) {
 	result, err := db.Exec(ctx, markBudgetAdmissions, arg.PartitionKey, arg.BudgetID)

@@ -57,7 +57,7 @@ type AddReservationsParams struct {
 // AddReservations adds to the reservations of leases on a budget. The caller sorts by execution, attempt, epoch and
 // dimension.
 //
-// Used by: engine.Reserve, engine.Settle.
+// Used by: budget.Reserve, budget.Settle.
 // Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 func (q *Queries) AddReservations(ctx context.Context, db DBTX, arg AddReservationsParams) error {
 	_, err := db.Exec(ctx, addReservations,
@@ -88,7 +88,7 @@ type DropReservationsParams struct {
 
 // DropReservations deletes all reservations on a locked budget.
 //
-// Used by: engine.DeleteBudget, engine.ResetBudgets.
+// Used by: budget.Delete, upkeep.ResetBudgets.
 // Locks: L6 waits (the DELETE, for a job that looks at a row).
 func (q *Queries) DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error {
 	_, err := db.Exec(ctx, dropReservations, arg.PartitionKey, arg.BudgetID)
@@ -129,7 +129,7 @@ type LockReserversParams struct {
 // deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 //
 // Passages: locked_reservers.
-// Used by: engine.Reserve, engine.Settle.
+// Used by: budget.Reserve, budget.Settle.
 // Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 func (q *Queries) LockReservers(ctx context.Context, db DBTX, arg LockReserversParams) ([]int32, error) {
 	rows, err := db.Query(ctx, lockReservers,
@@ -265,7 +265,7 @@ type LookAtReservationsParams struct {
 // It returns how many. The caller has locked the budget.
 //
 // Passages: reservation_looked.
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
 // A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
@@ -321,7 +321,7 @@ type ReadReservationsOfRow struct {
 // ReadReservationsOf returns the reservations of leases on a budget, with their places in the input. The caller has locked
 // the budget.
 //
-// Used by: engine.Reserve, engine.Settle.
+// Used by: budget.Reserve, budget.Settle.
 // Locks: none.
 func (q *Queries) ReadReservationsOf(ctx context.Context, db DBTX, arg ReadReservationsOfParams) ([]ReadReservationsOfRow, error) {
 	rows, err := db.Query(ctx, readReservationsOf,
@@ -377,7 +377,7 @@ type ReadReservedRow struct {
 // ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
 // lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
 //
-// Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+// Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: none.
 func (q *Queries) ReadReserved(ctx context.Context, db DBTX, arg ReadReservedParams) ([]ReadReservedRow, error) {
 	rows, err := db.Query(ctx, readReserved, arg.NowMs, arg.PartitionKey, arg.BudgetID)
@@ -487,7 +487,7 @@ type ReduceReservationsParams struct {
 // ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 //
 // Passages: reservation_named.
-// Used by: engine.Reserve, engine.Settle.
+// Used by: budget.Reserve, budget.Settle.
 // Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
 func (q *Queries) ReduceReservations(ctx context.Context, db DBTX, arg ReduceReservationsParams) error {
 	_, err := db.Exec(ctx, reduceReservations,
@@ -608,7 +608,7 @@ type ReleaseReservationsParams struct {
 // ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 //
 // Passages: reservation_looked.
-// Used by: engine.ReleaseReservations.
+// Used by: upkeep.ReleaseReservations.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
 // A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
@@ -652,7 +652,7 @@ type TakeReserversParams struct {
 // or it does not exist.
 //
 // Passages: locked_reservers.
-// Used by: engine.Reserve, engine.Settle.
+// Used by: budget.Reserve, budget.Settle.
 // Locks: L2 skips (attempt rows FOR KEY SHARE).
 func (q *Queries) TakeReservers(ctx context.Context, db DBTX, arg TakeReserversParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeReservers,

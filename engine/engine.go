@@ -100,8 +100,6 @@ type shared struct {
 	creationMemory
 	awaiting  *awaiting
 	schedules scheduleMemory
-	usage     usageMemory
-	breaches  breachMemory
 	gates     gateMemory
 	pages     gatePages
 	places    awaitedPlaces

@@ -35,8 +35,7 @@ type CancelSpec struct {
 	// [CancelledByWorker]; at most 256 bytes.
 	Source string
 
-	anew   bool                           // an execution that is already cancelled is an error too
-	unless func(*core.HeldExecution) bool // it is left as it is; nil: never
+	anew bool // an execution that is already cancelled is an error too
 }
 
 const maxCancelSource = 256
@@ -73,44 +72,16 @@ func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]er
 
 func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error) {
 	const op = "cancel executions"
-	ids := make([]id.ExecutionID, len(specs))
-	for n, spec := range specs {
-		ids[n] = spec.ID
-	}
-	t := core.Transition[*core.HeldExecution, struct{}]{
-		Op: op, Reader: core.ExecutionReader(e.c, ids),
-		Needs: func(x *core.HeldExecution) core.FlowLock {
-			if x.Terminal() {
-				return core.NoFlow
-			}
-			return core.ExclusiveFlow
-		},
-		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
-			phase, err := x.Phase()
-			switch {
-			case err != nil:
-				return none, false, err
-			case !phase.Terminal() && specs[x.N].unless != nil && specs[x.N].unless(x):
-				return none, false, nil
-			case !phase.Terminal():
-				return none, true, specs[x.N].fence(x, phase)
-			case x.Outcome() == state.OutcomeCancelled && !specs[x.N].anew:
-				return none, false, nil
-			}
-			return none, false, x.Ended()
-		},
-		Write: func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, _ []fferr.Outcome[struct{}]) error {
-			ends := core.NewCancelling(items[0].NowMs)
-			for _, x := range items {
-				ends.Add(x.ID, specs[x.N].cancellation())
-			}
-			_, err := e.c.EndCancelled(ctx, tx, ends)
-			return err
-		},
+	cancels := make([]core.Cancel, len(specs))
+	for n := range specs {
+		cancels[n] = core.Cancel{ID: specs[n].ID, Cancellation: specs[n].cancellation(), Once: specs[n].anew}
+		if specs[n].Fence != nil {
+			cancels[n].Check = specs[n].fence
+		}
 	}
 	outcomes := make([]fferr.Outcome[struct{}], len(specs))
-	valid := core.ValidItems(outcomes, func(n int) error { return core.Wrap(op, cmp.Or(e.c.CheckExecution(ids[n]), specs[n].check())) })
-	err := t.Run(ctx, core.ExecutionChunks(ids, valid), outcomes)
+	valid := core.ValidItems(outcomes, func(n int) error { return core.Wrap(op, cmp.Or(e.c.CheckExecution(specs[n].ID), specs[n].check())) })
+	err := e.c.CancelEach(ctx, op, cancels, valid, outcomes)
 	if err == nil && e.c.Tx == nil {
 		var over []id.Fence
 		for n, spec := range specs {
@@ -148,13 +119,10 @@ func (s *CancelSpec) cancellation() core.Cancellation {
 
 // fence refuses the call of a holder that does not hold x. If x has no lease, the last holder may cancel an execution
 // it released or lost.
-func (s *CancelSpec) fence(x *core.HeldExecution, phase state.LifecyclePhase) error {
-	if s.Fence == nil {
-		return nil
-	}
+func (s *CancelSpec) fence(x *core.HeldExecution, phase state.LifecyclePhase) (holds bool, err error) {
 	stale := int(x.CurrentIndex) != s.Fence.Attempt || x.Leased() && x.CurrentEpoch != s.Fence.Epoch
 	if !stale && (!x.Leased() || x.Live()) {
-		return nil
+		return true, nil
 	}
 	refusal := &fferr.LeaseError{
 		Execution: x.ID, Attempt: s.Fence.Attempt, Epoch: max(x.CurrentEpoch, 0), Phase: phase, Outcome: state.OutcomeNone, Err: fferr.ErrLeaseExpired,
@@ -162,5 +130,5 @@ func (s *CancelSpec) fence(x *core.HeldExecution, phase state.LifecyclePhase) er
 	if stale {
 		refusal.Err = fferr.ErrStaleLease
 	}
-	return refusal
+	return false, refusal
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
@@ -50,16 +51,18 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	for i := range rows {
 		row := &rows[i]
 		at := row.GateID
-		spec := CancelSpec{
-			ID:     id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
-			Source: CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.taken[at.Bytes].name),
-			unless: func(x *core.HeldExecution) bool { return x.FfxGateID != at },
+		how := core.Cancel{
+			ID: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
+			Cancellation: core.Cancellation{
+				Source: CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.taken[at.Bytes].name), RevokedBy: core.RevokedByOperator,
+			},
+			Check: func(x *core.HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.FfxGateID == at, nil },
 		}
 		if !row.Waits {
-			spec.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.taken[at.Bytes].name)
-			spec.unless = func(x *core.HeldExecution) bool { return !x.Admitted }
+			how.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.taken[at.Bytes].name)
+			how.Check = func(x *core.HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.Admitted, nil }
 		}
-		p.surplus = append(p.surplus, spec)
+		p.surplus = append(p.surplus, how)
 	}
 	return err
 }
@@ -68,13 +71,14 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 // Locked ones are looked at again soon.
 func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
 	for len(p.surplus) > 0 {
-		specs := p.surplus[:min(len(p.surplus), MaxBatch)]
-		p.surplus = p.surplus[len(specs):]
-		errs, err := e.CancelExecutions(ctx, specs)
-		if err != nil {
+		some := p.surplus[:min(len(p.surplus), MaxBatch)]
+		p.surplus = p.surplus[len(some):]
+		outcomes := make([]fferr.Outcome[struct{}], len(some))
+		all := core.ValidItems(outcomes, func(int) error { return nil })
+		if err := e.c.Impatient().CancelEach(ctx, "cancel executions", some, all, outcomes); err != nil {
 			return cancelled, err
 		}
-		for _, err := range errs {
+		for _, err := range core.ErrorsOf(outcomes) {
 			switch {
 			case err == nil:
 				cancelled++
@@ -99,5 +103,5 @@ func (p *gatePass) noteAdmission(row *db.TakeWaitingRow, budgets []gate.ID) {
 			p.let.ExecutionIDs = append(p.let.ExecutionIDs, core.PgUUID(row.ExecutionID))
 		}
 	}
-	p.let.NowMs, p.let.LookMs = p.Engine.c.NowMs(), admissionLook.Milliseconds()
+	p.let.NowMs, p.let.LookMs = p.Engine.c.NowMs(), core.AdmissionLook.Milliseconds()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -30,8 +30,8 @@ type gatePass struct {
 	let        db.InsertBudgetAdmissionsParams
 
 	waiting []db.TakeWaitingRow
-	more    bool         // another pass over the same ones may admit more
-	surplus []CancelSpec // after the commit
+	more    bool          // another pass over the same ones may admit more
+	surplus []core.Cancel // after the commit
 }
 
 // look adds a budget or a limit to the pass.
@@ -89,12 +89,12 @@ func (p *gatePass) run(ctx context.Context, tx *core.Txn) (int, error) {
 }
 
 // readBudgets notes which budgets are exhausted. One whose policy can't be read counts as exhausted.
-func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.ID) error {
-	if len(budgets) == 0 {
+func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
+	if len(gates) == 0 {
 		return nil
 	}
 	var params db.ReadBudgetsInUseParams
-	for _, b := range budgets {
+	for _, b := range gates {
 		params.PartitionKeys = append(params.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
 		params.BudgetIDs = append(params.BudgetIDs, id.BudgetID(b).String())
 		p.state.Exhausted[b] = false
@@ -108,7 +108,7 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.I
 		if err != nil {
 			return core.Corrupt("ff_budget_policy.budget_id", err)
 		}
-		policy, err := budget.Decode(row.Policy)
+		policy, err := budgets.Decode(row.Policy)
 		p.state.Exhausted[gate.ID(b)] = err != nil || exhausted(policy, row)
 		p.cancelling[gate.ID(b)] = policy.CancelOnBreach
 	}
@@ -116,7 +116,7 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, budgets []gate.I
 }
 
 // exhausted reports whether the usage of a budget and its reservations have reached a hard limit.
-func exhausted(policy budget.Policy, row db.ReadBudgetsInUseRow) bool {
+func exhausted(policy budgets.Policy, row db.ReadBudgetsInUseRow) bool {
 	reserved := make(map[string]int64, len(row.ReservedDimensions))
 	for i, dimension := range row.ReservedDimensions {
 		reserved[dimension] = row.ReservedAmounts[i]

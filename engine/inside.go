@@ -11,7 +11,6 @@ func init() {
 		return inside.Parts{
 			Outboxes: e.shared.outboxes, Tx: e.c.Tx, Log: e.cfg.Log, Now: e.cfg.Now,
 			CallEnded: func() { core.Remind(e.c.CallEnded) }, SequenceEnded: e.c.SequenceEnded, Silence: e.c.Notifier.Silence,
-			WaitingReports: e.usage.count,
 		}
 	}
 	inside.Classify = func(op string, err error) error {

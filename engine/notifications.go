@@ -23,7 +23,7 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 // short-lived program before closing the pool. Otherwise workers may notice its changes only at their next poll or
 // renewal. It also waits until executions that a breach of a budget cancels have been cancelled, or left to a job.
 func (e *Engine) Flush() {
-	e.breaches.wait()
+	e.c.Breaches.Wait()
 	e.c.Notifier.Flush()
 }
 

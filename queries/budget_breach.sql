@@ -28,7 +28,7 @@ ON CONFLICT ON CONSTRAINT ffx_budget_admission_pkey DO NOTHING;
 -- MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except those that are so already. The
 -- caller has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (the UPDATE, for a job that looks at a row).
 UPDATE ffx_budget_admission AS a
 SET due_at_ms = 0
@@ -40,7 +40,7 @@ WHERE
 -- name: ListBudgetCancels :many
 -- ListBudgetCancels returns the next page of admissions that are due for a cancellation, in the order of their keys.
 --
--- Used by: engine.CancelOverBudget.
+-- Used by: upkeep.CancelOverBudget.
 -- Locks: none. Spans partitions.
 SELECT
     a.partition_key,
@@ -66,7 +66,7 @@ LIMIT @page_size::integer;
 -- name: DropBudgetAdmissions :execrows
 -- DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
 --
--- Used by: engine.CancelOverBudget.
+-- Used by: upkeep.CancelOverBudget.
 -- Locks: L6 skips (rows FOR UPDATE, then the DELETE).
 WITH input AS (
     SELECT
@@ -107,7 +107,7 @@ WHERE
 -- LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
 -- execution is no longer admitted, and returns how many. The others are due again after look_ms.
 --
--- Used by: engine.CancelOverBudget.
+-- Used by: upkeep.CancelOverBudget.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

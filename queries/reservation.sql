@@ -3,7 +3,7 @@
 -- their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
 -- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 -- include locked_reservers: lock = FOR KEY SHARE
 
@@ -11,7 +11,7 @@
 -- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
 -- or it does not exist.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 -- include locked_reservers: lock = FOR KEY SHARE SKIP LOCKED
 
@@ -19,7 +19,7 @@
 -- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
 -- lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: none.
 SELECT
     r.dimensions_key,
@@ -35,7 +35,7 @@ GROUP BY r.dimensions_key;
 -- ReadReservationsOf returns the reservations of leases on a budget, with their places in the input. The caller has locked
 -- the budget.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -66,7 +66,7 @@ CROSS JOIN LATERAL (
 -- AddReservations adds to the reservations of leases on a budget. The caller sorts by execution, attempt, epoch and
 -- dimension.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 WITH input AS (
     SELECT
@@ -100,7 +100,7 @@ SET
 -- name: ReduceReservations :exec
 -- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
 WITH input AS (
     -- The amounts.
@@ -164,7 +164,7 @@ WHERE
 -- name: DropReservations :exec
 -- DropReservations deletes all reservations on a locked budget.
 --
--- Used by: engine.DeleteBudget, engine.ResetBudgets.
+-- Used by: budget.Delete, upkeep.ResetBudgets.
 -- Locks: L6 waits (the DELETE, for a job that looks at a row).
 DELETE FROM ffx_budget_reservation AS r
 WHERE
@@ -175,7 +175,7 @@ WHERE
 -- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
 -- It returns how many. The caller has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -206,7 +206,7 @@ FROM dropped;
 -- name: ReleaseReservations :one
 -- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 --
--- Used by: engine.ReleaseReservations.
+-- Used by: upkeep.ReleaseReservations.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -44,6 +45,18 @@ func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 
 func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error {
 	return e.WithTx(tx).CompleteExecution(ctx, l, result)
+}
+
+func (e onEngine) ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error) {
+	return budget.Report(ctx, e.Engine, usage)
+}
+
+func (e onEngine) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error) {
+	return budget.Reserve(ctx, e.Engine, f, spec)
+}
+
+func (e onEngine) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error) {
+	return budget.Settle(ctx, e.Engine, f, spec)
 }
 
 func (e onEngine) inTx(tx pgx.Tx) frameAppender { return onEngine{e.WithTx(tx)} }

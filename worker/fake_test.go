@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -586,16 +587,16 @@ func (f *fakeEngine) ReleaseLeases(_ context.Context, leases []engine.Lease) ([]
 
 func (f *fakeEngine) ReportProgress(context.Context, engine.Lease, engine.Progress) error { return nil }
 
-func (f *fakeEngine) ReportUsage(context.Context, engine.Lease, engine.Usage) (engine.UsageResult, error) {
-	return engine.UsageResult{}, nil
+func (f *fakeEngine) ReportUsage(context.Context, budget.Usage) (budget.Result, error) {
+	return budget.Result{}, nil
 }
 
-func (f *fakeEngine) Reserve(context.Context, id.Fence, engine.ReserveSpec) (engine.ReservationResult, error) {
-	return engine.ReservationResult{}, nil
+func (f *fakeEngine) Reserve(context.Context, id.Fence, budget.ReserveSpec) (budget.ReserveResult, error) {
+	return budget.ReserveResult{}, nil
 }
 
-func (f *fakeEngine) Settle(context.Context, id.Fence, engine.SettleSpec) (engine.ReservationResult, error) {
-	return engine.ReservationResult{}, nil
+func (f *fakeEngine) Settle(context.Context, id.Fence, budget.SettleSpec) (budget.ReserveResult, error) {
+	return budget.ReserveResult{}, nil
 }
 
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
@@ -207,15 +208,15 @@ func (j Job[In]) Progress(ctx context.Context, percent int, message string) erro
 // ReportUsage counts amounts used by the handler on a budget. A report above a hard limit is a result and counts
 // nothing: the handler decides whether to end. A job for a test counts nothing.
 //
-// Errors: as [engine.Engine.ReportUsage]. A job whose lease is lost counts all the same. In a handler's transaction call
-// [engine.Engine.ReportUsage] on its engine with job.Lease.
-func (j Job[In]) ReportUsage(ctx context.Context, usage engine.Usage) (engine.UsageResult, error) {
+// Errors: as [budget.Report]. A job whose lease is lost counts all the same. In a handler's transaction call
+// [budget.Report] on its engine.
+func (j Job[In]) ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error) {
 	if j.isForTest() {
-		return engine.UsageResult{Outcome: engine.UsageOk}, nil
+		return budget.Result{Outcome: budget.Ok}, nil
 	}
 	if j.eng == nil {
-		return engine.UsageResult{}, errNoWorker
+		return budget.Result{}, errNoWorker
 	}
 	usage.Key = cmp.Or(usage.Key, uuid.NewString()) // a repetition after an unknown outcome counts once
-	return repeat(ctx, j.recorder, func() (engine.UsageResult, error) { return j.eng.ReportUsage(ctx, j.Lease, usage) })
+	return repeat(ctx, j.recorder, func() (budget.Result, error) { return j.eng.ReportUsage(ctx, usage) })
 }

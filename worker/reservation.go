@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -16,9 +17,9 @@ import (
 
 // Reservation holds amounts of budgets for a handler: see [Job.Reserve].
 type Reservation struct {
-	engine.ReservationResult // of the reservation; its Left says how much more there is
+	budget.ReserveResult // of the reservation; its Left says how much more there is
 
-	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [engine.SettleSpec]. Set it
+	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [budget.SettleSpec]. Set it
 	// before, for example to the id of the answer that was paid for. Default: each call counts.
 	Key string
 
@@ -32,31 +33,31 @@ type Reservation struct {
 
 // Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as the budgets of
 // its user and tenant: on all of them, or on none. If the amount does not fit one of them, the result is an
-// [engine.HardBreach] and nothing is reserved.
+// [budget.HardBreach] and nothing is reserved.
 //
-//	held, err := job.Reserve(ctx, job.Args.Budget, map[string]int64{engine.OutputTokens: 4000})
+//	held, err := job.Reserve(ctx, job.Args.Budget, map[string]int64{budget.OutputTokens: 4000})
 //	if err != nil {
 //		return "", err
 //	}
-//	if held.Outcome == engine.HardBreach {
+//	if held.Outcome == budget.HardBreach {
 //		return "", errNoMoney
 //	}
 //	answer, err := ask(ctx, question)
 //	if err != nil {
 //		return "", err
 //	}
-//	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: answer.Tokens})
+//	_, err = held.Settle(ctx, map[string]int64{budget.OutputTokens: answer.Tokens})
 //
 // A handler may hold several reservations at once. When the handler returns, the worker settles the open ones as
 // unused. When a try of a step fails, the worker does so for reservations made with the context of the step's function.
 // If the worker dies, they return when the lease ends. A job for a test reserves nothing and never has a breach.
 //
-// Errors: as [engine.Engine.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
-func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
+// Errors: as [budget.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
+func (j Job[In]) Reserve(ctx context.Context, b id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
-		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{budget}, above...), amounts: maps.Clone(estimate),
-		try:               tryOf(ctx),
-		ReservationResult: engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}},
+		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{b}, above...), amounts: maps.Clone(estimate),
+		try:           tryOf(ctx),
+		ReserveResult: budget.ReserveResult{Result: budget.Result{Outcome: budget.Ok}},
 	}
 	switch {
 	case j.isForTest():
@@ -71,58 +72,58 @@ func (j Job[In]) Reserve(ctx context.Context, budget id.BudgetID, estimate map[s
 	j.steps.reserves(r.budgets)
 	var err error
 	// The key makes a repetition after an unknown outcome safe.
-	spec := engine.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts, Key: uuid.NewString()}
-	r.ReservationResult, err = repeat(ctx, j.recorder, func() (engine.ReservationResult, error) {
+	spec := budget.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts, Key: uuid.NewString()}
+	r.ReserveResult, err = repeat(ctx, j.recorder, func() (budget.ReserveResult, error) {
 		return j.eng.Reserve(ctx, j.Lease.Fence, spec)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if r.Outcome != engine.HardBreach {
+	if r.Outcome != budget.HardBreach {
 		r.try.add(r)
 	}
 	return r, nil
 }
 
 // Settle ends the reservation and counts the used amounts, by dimension. Amounts up to the reservation always fit. If a
-// larger amount does not fit, the result is an [engine.HardBreach], nothing is counted, and the reservation stays. A
+// larger amount does not fit, the result is a [budget.HardBreach], nothing is counted, and the reservation stays. A
 // missing dimension was not used. nil gives all back.
 //
-// Errors: as [engine.Engine.Settle].
-func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (engine.ReservationResult, error) {
+// Errors: as [budget.Settle].
+func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (budget.ReserveResult, error) {
 	if r.eng == nil {
-		return engine.ReservationResult{UsageResult: engine.UsageResult{Outcome: engine.UsageOk}}, nil
+		return budget.ReserveResult{Result: budget.Result{Outcome: budget.Ok}}, nil
 	}
 	r.try.remove(r)
 	spec := r.settlement(used)
 	spec.Key = cmp.Or(spec.Key, uuid.NewString()) // as the key of the reservation
-	result, err := repeat(ctx, r.run, func() (engine.ReservationResult, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
+	result, err := repeat(ctx, r.run, func() (budget.ReserveResult, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
 	r.unsettled(result, err)
 	return result, err
 }
 
 // unsettled notes that a settlement was refused. After other errors the reservation may have ended.
-func (r *Reservation) unsettled(result engine.ReservationResult, err error) {
-	if errors.Is(err, fferr.ErrInvalidInput) || err == nil && result.Outcome == engine.HardBreach && r.Outcome != engine.HardBreach {
+func (r *Reservation) unsettled(result budget.ReserveResult, err error) {
+	if errors.Is(err, fferr.ErrInvalidInput) || err == nil && result.Outcome == budget.HardBreach && r.Outcome != budget.HardBreach {
 		r.try.add(r)
 	}
 }
 
 // SettleIn is [Reservation.Settle] in a transaction, usually the transaction of [TurnTx.Engine], which commits a step
 // and the usage of its work together.
-func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (engine.ReservationResult, error) {
+func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (budget.ReserveResult, error) {
 	r.try.join(r)
-	result, err := eng.Settle(ctx, r.lease.Fence, r.settlement(used))
+	result, err := budget.Settle(ctx, eng, r.lease.Fence, r.settlement(used))
 	r.unsettled(result, err)
 	return result, err
 }
 
-func (r *Reservation) settlement(used map[string]int64) engine.SettleSpec {
+func (r *Reservation) settlement(used map[string]int64) budget.SettleSpec {
 	reserved := r.amounts
-	if reserved == nil || r.Outcome == engine.HardBreach {
+	if reserved == nil || r.Outcome == budget.HardBreach {
 		reserved = map[string]int64{}
 	}
-	return engine.SettleSpec{Budgets: r.budgets, Used: used, Reserved: reserved, Key: r.Key}
+	return budget.SettleSpec{Budgets: r.budgets, Used: used, Reserved: reserved, Key: r.Key}
 }
 
 // reserves notes that the run of a handler may have reservations on budgets.
@@ -149,8 +150,8 @@ func (j Job[In]) giveBack(ctx context.Context, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	for some := range slices.Chunk(budgets, engine.MaxReservedBudgets) {
-		if _, err := j.eng.Settle(ctx, j.Lease.Fence, engine.SettleSpec{Budgets: some}); err != nil {
+	for some := range slices.Chunk(budgets, budget.MaxBudgets) {
+		if _, err := j.eng.Settle(ctx, j.Lease.Fence, budget.SettleSpec{Budgets: some}); err != nil {
 			return
 		}
 	}

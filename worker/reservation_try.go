@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/budget"
 )
 
 // stepTry has the reservations of one try of a step. A failed try gives them back, since the next one reserves again.
@@ -77,7 +77,7 @@ func (t *stepTry) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	for _, r := range open {
-		if _, err := r.eng.Settle(ctx, r.lease.Fence, engine.SettleSpec{Budgets: r.budgets, Reserved: r.amounts}); err != nil {
+		if _, err := r.eng.Settle(ctx, r.lease.Fence, budget.SettleSpec{Budgets: r.budgets, Reserved: r.amounts}); err != nil {
 			return
 		}
 	}

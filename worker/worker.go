@@ -32,6 +32,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -107,9 +108,9 @@ type operations interface {
 	CreateWaitpoint(ctx context.Context, spec engine.WaitpointSpec) (engine.Waitpoint, error)
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
-	ReportUsage(ctx context.Context, l engine.Lease, usage engine.Usage) (engine.UsageResult, error)
-	Reserve(ctx context.Context, f id.Fence, spec engine.ReserveSpec) (engine.ReservationResult, error)
-	Settle(ctx context.Context, f id.Fence, spec engine.SettleSpec) (engine.ReservationResult, error)
+	ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error)
+	Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error)
+	Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error)
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)

@@ -15,6 +15,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -66,7 +67,7 @@ func (d dimension) String() string {
 	return text
 }
 
-func newBudgetView(b engine.Budget) budgetView {
+func newBudgetView(b budget.Budget) budgetView {
 	v := budgetView{
 		ID: b.ID.String(), Key: b.Key, Scope: strings.Trim(b.Labels.ScopeType+" "+b.Labels.ScopeID, " "), Mode: b.Labels.Mode,
 		Dimensions: make(map[string]dimension), NextReset: timestamp(b.NextReset),
@@ -93,8 +94,8 @@ func newBudgetView(b engine.Budget) budgetView {
 
 func (a *app) budgetListCommand() *cobra.Command {
 	return listCommand(a, &cobra.Command{Short: "List the budgets with their usage", Example: `  ff budget list`}, "budgets", newBudgetView, printBudgets,
-		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.Budget, error] {
-			return eng.Operator().Budgets(ctx)
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[budget.Budget, error] {
+			return budget.All(ctx, eng)
 		})
 }
 
@@ -159,7 +160,7 @@ func (a *app) budgetShowCommand() *cobra.Command {
 		Example: `  ff budget show 0197c1f0-0000-7000-8000-000000000001
   ff budget show tenant/acme`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
-		found, err := eng.Budget(ctx, b)
+		found, err := budget.Get(ctx, eng, b)
 		v := newBudgetView(found)
 		facts := []fact{{"budget", v.ID}, {"key", v.Key}, {"scope", v.Scope}, {"mode", v.Mode}, {"corruption", v.Corruption}}
 		for _, name := range slices.Sorted(maps.Keys(v.Dimensions)) {
@@ -179,7 +180,7 @@ func (a *app) budgetShowCommand() *cobra.Command {
 
 func (a *app) budgetCreateCommand() *cobra.Command {
 	var asJSON bool
-	var budget, key, namespace string
+	var budgets, key, namespace string
 	var f budgetFlags
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -188,10 +189,10 @@ func (a *app) budgetCreateCommand() *cobra.Command {
   ff budget create --key tenant/acme --hard cents=5000`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
-			spec := engine.BudgetSpec{Key: key, Namespace: id.Namespace(namespace), Limits: make(map[string]engine.BudgetLimit)}
-			if budget != "" {
+			spec := budget.Spec{Key: key, Namespace: id.Namespace(namespace), Limits: make(map[string]budget.Limit)}
+			if budgets != "" {
 				var err error
-				if spec.ID, err = id.ParseBudgetID(budget); err != nil {
+				if spec.ID, err = id.ParseBudgetID(budgets); err != nil {
 					return &usageError{problem: err.Error()}
 				}
 			}
@@ -199,7 +200,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 				return err
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				created, err := eng.CreateBudget(ctx, spec)
+				created, err := budget.Create(ctx, eng, spec)
 				switch {
 				case err != nil:
 					return asUsage(err)
@@ -214,7 +215,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&budget, "id", "", "the id of the budget, so that the command can be repeated")
+	cmd.Flags().StringVar(&budgets, "id", "", "the id of the budget, so that the command can be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "the key of the budget, in place of an id")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "the namespace of the key")
 	f.add(cmd)
@@ -241,7 +242,7 @@ func (f *budgetFlags) add(cmd *cobra.Command) {
 }
 
 // change applies the given flags to a spec.
-func (f *budgetFlags) change(spec *engine.BudgetSpec, given func(flag string) bool) error {
+func (f *budgetFlags) change(spec *budget.Spec, given func(flag string) bool) error {
 	if given("reset-every") {
 		spec.ResetEvery = f.every
 	}
@@ -258,8 +259,8 @@ func (f *budgetFlags) change(spec *engine.BudgetSpec, given func(flag string) bo
 		spec.Labels.ScopeID = f.scopeID
 	}
 	err := errors.Join(
-		addLimits(spec.Limits, "--hard", f.hard, func(l *engine.BudgetLimit) *int64 { return &l.Hard }),
-		addLimits(spec.Limits, "--soft", f.soft, func(l *engine.BudgetLimit) *int64 { return &l.Soft }),
+		addLimits(spec.Limits, "--hard", f.hard, func(l *budget.Limit) *int64 { return &l.Hard }),
+		addLimits(spec.Limits, "--soft", f.soft, func(l *budget.Limit) *int64 { return &l.Soft }),
 	)
 	if err != nil {
 		return &usageError{problem: err.Error()}
@@ -278,20 +279,20 @@ func (a *app) budgetSetCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	return a.onBudget(cmd, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
-		now, err := eng.Budget(ctx, b)
+		now, err := budget.Get(ctx, eng, b)
 		if err != nil {
 			return nil, "", err
 		}
-		spec := engine.BudgetSpec{
+		spec := budget.Spec{
 			ID: b, Limits: now.Limits, ResetEvery: now.ResetEvery, Retention: now.Retention, CancelOnBreach: now.CancelOnBreach, Labels: now.Labels,
 		}
 		if spec.Limits == nil {
-			spec.Limits = make(map[string]engine.BudgetLimit)
+			spec.Limits = make(map[string]budget.Limit)
 		}
 		if err := f.change(&spec, cmd.Flags().Changed); err != nil {
 			return nil, "", err
 		}
-		if err := eng.Operator().SetBudget(ctx, spec); err != nil {
+		if err := budget.Set(ctx, eng, spec); err != nil {
 			return nil, "", err
 		}
 		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is changed.\n", b), nil
@@ -306,12 +307,12 @@ func (a *app) budgetDeleteCommand() *cobra.Command {
 those that wait for it are let in.`,
 		Example: `  ff budget delete 0197c1f0-0000-7000-8000-000000000001`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
-		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is deleted.\n", b), eng.Operator().DeleteBudget(ctx, b)
+		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is deleted.\n", b), budget.Delete(ctx, eng, b)
 	})
 }
 
 // addLimits adds limits in the form DIMENSION=NUMBER.
-func addLimits(to map[string]engine.BudgetLimit, flag string, limits []string, field func(*engine.BudgetLimit) *int64) error {
+func addLimits(to map[string]budget.Limit, flag string, limits []string, field func(*budget.Limit) *int64) error {
 	for _, text := range limits {
 		at := strings.LastIndexByte(text, '=')
 		if at < 1 {
@@ -334,7 +335,7 @@ func (a *app) budgetResetCommand() *cobra.Command {
 		Short:   "Set the usage of a budget to 0",
 		Example: `  ff budget reset 0197c1f0-0000-7000-8000-000000000001`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
-		next, err := eng.Operator().ResetBudget(ctx, b)
+		next, err := budget.Reset(ctx, eng, b)
 		words := fmt.Sprintf("Budget %s is reset.\n", b)
 		if !next.IsZero() {
 			words = fmt.Sprintf("Budget %s is reset, and is reset again at %s.\n", b, timestamp(next))

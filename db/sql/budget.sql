@@ -1,7 +1,7 @@
 -- name: InsertBudget :execrows
 -- InsertBudget creates a budget. No row: it exists.
 --
--- Used by: engine.CreateBudget.
+-- Used by: budget.Create.
 -- Locks: L6 waits (the INSERT, for another one of the same id).
 INSERT INTO ff_budget_policy (
     partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode,
@@ -26,8 +26,8 @@ ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING;
 -- name: LockBudget :one
 -- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle, engine.ReleaseBudget, engine.ResetBudget,
--- engine.DeleteBudget.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle, budget.Release, budget.Reset,
+-- budget.Delete.
 -- Locks: L6 waits (the row FOR NO KEY UPDATE).
 SELECT coalesce(b.policy_json::text, '')::text AS policy
 FROM (SELECT 1) AS one
@@ -44,7 +44,7 @@ LEFT JOIN LATERAL (
 -- ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
 -- the others, so that they stay until the transaction ends. The caller sorts the keys.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
 WITH input AS (
     SELECT
@@ -71,7 +71,7 @@ RETURNING d.dedup_key;
 -- name: ReadBudgetKeys :many
 -- ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -97,7 +97,7 @@ CROSS JOIN LATERAL (
 -- without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
 -- added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
 WITH input AS (
     SELECT
@@ -134,7 +134,7 @@ LEFT JOIN LATERAL (
 -- name: AddBudgetUsage :exec
 -- AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
 WITH input AS (
     SELECT
@@ -158,7 +158,7 @@ SET
 -- AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
 -- and dimension.
 --
--- Used by: engine.RecordSpend.
+-- Used by: budget.RecordSpend.
 -- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 WITH input AS (
     SELECT
@@ -185,7 +185,7 @@ SET
 -- breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
 -- repeats its reads would not see new reservations.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the UPDATE).
 UPDATE ff_budget_policy AS b
 SET
@@ -201,7 +201,7 @@ WHERE
 -- name: StoreBudgetOutcomes :exec
 -- StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the UPDATE).
 WITH input AS (
     SELECT
@@ -219,7 +219,7 @@ WHERE
 -- name: DropBudgetKeys :exec
 -- DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the DELETE).
 WITH input AS (
     SELECT
@@ -236,7 +236,7 @@ WHERE
 -- LockBudgetUsageOf locks the usage of a budget in the dimensions in which an execution has spent. The caller has locked
 -- the budget.
 --
--- Used by: engine.ReleaseBudget.
+-- Used by: budget.Release.
 -- Locks: L6 waits (rows FOR NO KEY UPDATE by dimension).
 SELECT u.dimensions_key
 FROM (
@@ -263,7 +263,7 @@ CROSS JOIN LATERAL (
 -- budget's usage, down to 0. It returns the amounts of the ledger.
 -- The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
 --
--- Used by: engine.ReleaseBudget.
+-- Used by: budget.Release.
 -- Locks: L6 held (the DELETE, the UPDATE).
 WITH dropped AS (
     DELETE FROM ff_budget_usage_by_exec AS x
@@ -297,7 +297,7 @@ FROM dropped AS d;
 -- TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
 -- locked, or that is no longer due.
 --
--- Used by: engine.ResetBudgets.
+-- Used by: upkeep.ResetBudgets.
 -- Locks: L6 skips (the row FOR NO KEY UPDATE).
 SELECT
     b.policy_json::text AS policy,
@@ -314,7 +314,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
 -- there, or is noted as admitted.
 --
--- Used by: engine.ResetBudgets.
+-- Used by: upkeep.ResetBudgets.
 -- Locks: none.
 SELECT
     greatest(b.updated_at_ms, u.updated_at_ms)::bigint AS used_at_ms,
@@ -359,7 +359,7 @@ WHERE
 -- name: PostponeBudget :exec
 -- PostponeBudget notes when to look again at a locked budget that is not deleted yet.
 --
--- Used by: engine.ResetBudgets.
+-- Used by: upkeep.ResetBudgets.
 -- Locks: L6 held (the UPDATE).
 UPDATE ff_budget_policy AS b
 SET next_reset_at_ms = @next_ms::bigint
@@ -370,7 +370,7 @@ WHERE
 -- name: ScanDueBudgets :many
 -- ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
 --
--- Used by: engine.ResetBudgets.
+-- Used by: upkeep.ResetBudgets.
 -- Locks: none. Spans partitions.
 SELECT
     b.partition_key,
@@ -390,7 +390,7 @@ LIMIT @page_size::integer;
 -- name: ResetBudgetUsage :exec
 -- ResetBudgetUsage sets the usage of a locked budget to 0 in every dimension.
 --
--- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Used by: budget.Reset, upkeep.ResetBudgets.
 -- Locks: L6 waits (rows FOR NO KEY UPDATE by dimension, then the UPDATE).
 WITH locked AS (
     SELECT t.dimensions_key
@@ -415,7 +415,7 @@ WHERE
 -- name: DropBudgetLedger :exec
 -- DropBudgetLedger deletes the ledger of a locked budget.
 --
--- Used by: engine.ResetBudget, engine.ResetBudgets, engine.DeleteBudget.
+-- Used by: budget.Reset, upkeep.ResetBudgets, budget.Delete.
 -- Locks: L6 held (the DELETE).
 DELETE FROM ff_budget_usage_by_exec AS x
 WHERE
@@ -425,7 +425,7 @@ WHERE
 -- name: MarkBudgetReset :exec
 -- MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
 --
--- Used by: engine.ResetBudget, engine.ResetBudgets.
+-- Used by: budget.Reset, upkeep.ResetBudgets.
 -- Locks: L6 held (the UPDATE).
 UPDATE ff_budget_policy AS b
 SET
@@ -441,7 +441,7 @@ WHERE
 -- SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
 -- the budget does not exist.
 --
--- Used by: engine.SetBudget.
+-- Used by: budget.Set.
 -- Locks: L6 waits (the UPDATE).
 UPDATE ff_budget_policy AS b
 SET
@@ -468,7 +468,7 @@ WHERE
 -- name: DropBudgetUsage :exec
 -- DropBudgetUsage deletes the usage of a locked budget.
 --
--- Used by: engine.DeleteBudget, engine.ResetBudgets.
+-- Used by: budget.Delete, upkeep.ResetBudgets.
 -- Locks: L6 waits (rows FOR UPDATE by dimension, then the DELETE).
 WITH locked AS (
     SELECT t.dimensions_key
@@ -489,7 +489,7 @@ WHERE
 -- name: DropBudget :exec
 -- DropBudget deletes a locked budget.
 --
--- Used by: engine.DeleteBudget, engine.ResetBudgets.
+-- Used by: budget.Delete, upkeep.ResetBudgets.
 -- Locks: L6 held (the DELETE).
 DELETE FROM ff_budget_policy AS b
 WHERE
@@ -499,7 +499,7 @@ WHERE
 -- name: PruneBudgetKeys :execrows
 -- PruneBudgetKeys deletes deduplication keys of reports that have expired.
 --
--- Used by: engine.PruneUsageKeys.
+-- Used by: upkeep.PruneUsageKeys.
 -- Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_dedup AS k
 USING (
@@ -522,7 +522,7 @@ WHERE
 -- GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
 --
 -- Passages: budget_columns, budget_usage.
--- Used by: engine.Budget, engine.CreateBudget.
+-- Used by: budget.Get, budget.Create.
 -- Locks: none.
 SELECT
     -- The columns of a budget b with its usage u and its reservations v.
@@ -578,7 +578,7 @@ WHERE
 -- ListBudgets returns a page of budgets with their usage, by partition and id.
 --
 -- Passages: budget_columns, budget_usage.
--- Used by: engine.Budgets, engine.ListBudgets.
+-- Used by: budget.All, budget.All.
 -- Locks: none. Spans partitions.
 SELECT
     -- The columns of a budget b with its usage u and its reservations v.

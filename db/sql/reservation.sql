@@ -4,7 +4,7 @@
 -- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
 --
 -- Passages: locked_reservers.
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 WITH input AS (
     -- The attempts that the arrays name. The locking clause is a parameter.
@@ -31,7 +31,7 @@ CROSS JOIN LATERAL (
 -- or it does not exist.
 --
 -- Passages: locked_reservers.
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 WITH input AS (
     -- The attempts that the arrays name. The locking clause is a parameter.
@@ -57,7 +57,7 @@ CROSS JOIN LATERAL (
 -- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
 -- lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
 --
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: none.
 SELECT
     r.dimensions_key,
@@ -73,7 +73,7 @@ GROUP BY r.dimensions_key;
 -- ReadReservationsOf returns the reservations of leases on a budget, with their places in the input. The caller has locked
 -- the budget.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -104,7 +104,7 @@ CROSS JOIN LATERAL (
 -- AddReservations adds to the reservations of leases on a budget. The caller sorts by execution, attempt, epoch and
 -- dimension.
 --
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
 WITH input AS (
     SELECT
@@ -139,7 +139,7 @@ SET
 -- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 --
 -- Passages: reservation_named.
--- Used by: engine.Reserve, engine.Settle.
+-- Used by: budget.Reserve, budget.Settle.
 -- Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
 WITH input AS (
     -- The amounts.
@@ -217,7 +217,7 @@ WHERE
 -- name: DropReservations :exec
 -- DropReservations deletes all reservations on a locked budget.
 --
--- Used by: engine.DeleteBudget, engine.ResetBudgets.
+-- Used by: budget.Delete, upkeep.ResetBudgets.
 -- Locks: L6 waits (the DELETE, for a job that looks at a row).
 DELETE FROM ffx_budget_reservation AS r
 WHERE
@@ -229,7 +229,7 @@ WHERE
 -- It returns how many. The caller has locked the budget.
 --
 -- Passages: reservation_looked.
--- Used by: engine.ReportUsage, engine.RecordSpend, engine.Reserve, engine.Settle.
+-- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.
@@ -334,7 +334,7 @@ FROM dropped;
 -- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
 --
 -- Passages: reservation_looked.
--- Used by: engine.ReleaseReservations.
+-- Used by: upkeep.ReleaseReservations.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
     -- The time of the call, for all its rows.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -37,9 +38,9 @@ func main() {
 	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
 	defer pool.Close()
 	eng := must(engine.New(pool, engine.Config{}))
-	budget := func(tokens int64) id.BudgetID {
-		return must(eng.CreateBudget(ctx, engine.BudgetSpec{
-			Limits: map[string]engine.BudgetLimit{engine.OutputTokens: {Hard: tokens}},
+	budgets := func(tokens int64) id.BudgetID {
+		return must(budget.Create(ctx, eng, budget.Spec{
+			Limits: map[string]budget.Limit{budget.OutputTokens: {Hard: tokens}},
 		})).ID
 	}
 
@@ -50,14 +51,14 @@ func main() {
 	defer working.Wait()
 	defer stop()
 
-	user := budget(150)
+	user := budgets(150)
 	for _, topic := range []string{"tea", "salt"} {
-		run := Run{Topic: topic, Run: budget(100), User: user}
+		run := Run{Topic: topic, Run: budgets(100), User: user}
 		created := must(Research.Create(ctx, eng, run))
 		fmt.Println(topic, "answers:", must(Research.Await(ctx, eng, created.ID)))
 	}
-	left := must(eng.Budget(ctx, user))
-	fmt.Println("the user has used", left.Usage[engine.OutputTokens], "of", left.Limits[engine.OutputTokens].Hard)
+	left := must(budget.Get(ctx, eng, user))
+	fmt.Println("the user has used", left.Usage[budget.OutputTokens], "of", left.Limits[budget.OutputTokens].Hard)
 }
 
 func research(ctx context.Context, job worker.Job[Run]) (int, error) {
@@ -73,20 +74,20 @@ func research(ctx context.Context, job worker.Job[Run]) (int, error) {
 
 // pay returns an answer, with the tokens for it taken from the budgets, or "" if too little is left.
 func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
-	held, err := job.Reserve(ctx, job.Args.Run, map[string]int64{engine.OutputTokens: mostTokens}, job.Args.User)
+	held, err := job.Reserve(ctx, job.Args.Run, map[string]int64{budget.OutputTokens: mostTokens}, job.Args.User)
 	if err != nil {
 		return "", err
 	}
-	if held.Outcome == engine.HardBreach && held.ByReservations {
+	if held.Outcome == budget.HardBreach && held.ByReservations {
 		return "", job.Delay(time.Second) // another run holds the rest, and may give it back
 	}
-	if held.Outcome == engine.HardBreach {
+	if held.Outcome == budget.HardBreach {
 		fmt.Println(job.Args.Topic, "stops at", held.Current, "of", held.Limit)
 		return "", nil
 	}
 	answer := ask(job.Args.Topic, n)
 	held.Key = worker.IdempotencyKey(ctx) // counts once, even if the worker dies before the step is stored
-	_, err = held.Settle(ctx, map[string]int64{engine.OutputTokens: int64(len(strings.Fields(answer)))})
+	_, err = held.Settle(ctx, map[string]int64{budget.OutputTokens: int64(len(strings.Fields(answer)))})
 	return answer, err
 }
 

@@ -58,10 +58,11 @@ type Core struct {
 	Streams                    StreamLimits
 
 	*Notifying
-	Keys    *KeyCache
-	Leases  *LeaseMemory
-	Written *WrittenStreams
-	Limits  *KnownLimits
+	Keys     *KeyCache
+	Leases   *LeaseMemory
+	Written  *WrittenStreams
+	Breaches *Breaches
+	Limits   *KnownLimits
 
 	memories *memories
 }
@@ -80,6 +81,7 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Keys:       &KeyCache{},
 		Leases:     &LeaseMemory{},
 		Written:    &WrittenStreams{},
+		Breaches:   &Breaches{},
 		Limits:     &KnownLimits{},
 		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
 		Streams:  cfg.Streams,

@@ -25,6 +25,9 @@ const (
 	RevokedByReconciler = "reconciler" // a background job
 )
 
+// CancelledByBudget is the source of cancellations after a breach of a budget.
+const CancelledByBudget = "budget"
+
 // Sources and reasons of cancellations of flows.
 const (
 	CancelledByFlow          = "cancel_flow"

@@ -27,9 +27,6 @@ type Parts struct {
 
 	// Silence ends the engine's notifications to other processes.
 	Silence func()
-
-	// WaitingReports returns how many reports of usage wait for the transaction on their budget to end.
-	WaitingReports func() int
 }
 
 var (

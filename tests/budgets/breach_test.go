@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -18,7 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func cancelling(s *engine.BudgetSpec) { s.CancelOnBreach = true }
+func cancelling(s *budget.Spec) { s.CancelOnBreach = true }
 
 func under(budgets ...id.BudgetID) func(*engine.ExecutionSpec) {
 	return func(s *engine.ExecutionSpec) { s.Budgets = budgets }
@@ -63,7 +64,7 @@ func wantCancelled(t *testing.T, f *fixture.Fixture, b id.BudgetID, all []id.Exe
 			continue
 		}
 		got = append(got, x)
-		if s.CancelledBy != engine.CancelledByBudget || !strings.Contains(s.CancellationReason, b.String()) {
+		if s.CancelledBy != budget.CancelSource || !strings.Contains(s.CancellationReason, b.String()) {
 			t.Errorf("%s was cancelled by %q: %q", x, s.CancelledBy, s.CancellationReason)
 		}
 	}
@@ -78,26 +79,18 @@ func admissions(t *testing.T, f *fixture.Fixture) []string {
 }
 
 // breaches are the calls by a lease that are a breach of a hard limit if they would exceed it.
-var breaches = map[string]func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult{
-	"report": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
-		t.Helper()
-		result, err := eng.ReportUsage(t.Context(), l, engine.Usage{Budget: b, Amounts: amounts{"a": n}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result
-	},
-	"report of an operator": func(t *testing.T, eng *engine.Engine, _ engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
+var breaches = map[string]func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) budget.Result{
+	"report": func(t *testing.T, eng *engine.Engine, _ engine.Lease, b id.BudgetID, n int64) budget.Result {
 		t.Helper()
 		return report(t, eng, b, "", amounts{"a": n})
 	},
-	"spend": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
+	"spend": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) budget.Result {
 		t.Helper()
 		return spend(t, eng, b, l.Execution, "", amounts{"a": n})
 	},
-	"settlement": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) engine.UsageResult {
+	"settlement": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) budget.Result {
 		t.Helper()
-		return settle(t, eng, l.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": n}}).UsageResult
+		return settle(t, eng, l.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": n}}).Result
 	},
 }
 
@@ -114,12 +107,12 @@ func TestABreachCancelsWorkInFlight(t *testing.T) {
 			admit(t, f)
 			waiting := f.Create(t, under(b))
 			all := []id.ExecutionID{running.ID, second.ID, elsewhere.ID, delayed.ID, claimable, waiting}
-			if got := call(t, f.Engine, running.Lease, b, 9); got.Outcome != engine.UsageOk {
+			if got := call(t, f.Engine, running.Lease, b, 9); got.Outcome != budget.Ok {
 				t.Fatalf("%+v", got)
 			}
 			f.Flush()
 			wantCancelled(t, f, b, all)
-			if got := call(t, f.Engine, running.Lease, b, 5); got.Outcome != engine.HardBreach {
+			if got := call(t, f.Engine, running.Lease, b, 5); got.Outcome != budget.HardBreach {
 				t.Fatalf("%+v", got)
 			}
 			f.Flush()
@@ -140,7 +133,7 @@ func TestExhaustionCancelsAndReservationsDont(t *testing.T) {
 	reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 10})
 	f.Flush()
 	wantCancelled(t, f, b, []id.ExecutionID{x.ID})
-	settle(t, f.Engine, x.Lease.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 10}})
+	settle(t, f.Engine, x.Lease.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 10}})
 	f.Flush()
 	wantCancelled(t, f, b, []id.ExecutionID{x.ID}, x.ID)
 }
@@ -155,16 +148,16 @@ func TestRefusalsBecauseOfReservationsCancelNothing(t *testing.T) {
 	all := []id.ExecutionID{x.ID, y.ID}
 	report(t, f.Engine, b, "", amounts{"a": 1})
 	reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 8})
-	reserving := func(l engine.Lease, of amounts) engine.ReservationResult {
+	reserving := func(l engine.Lease, of amounts) budget.ReserveResult {
 		return reserve(t, f.Engine, l.Fence, []id.BudgetID{b}, "", of)
 	}
 	wantResult(t, reserving(y.Lease, amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)))
 	wantResult(t, reserving(x.Lease, amounts{"a": 2}), breach(b, "a", 1, 8, 10))
 	wantResult(t, reserving(y.Lease, amounts{"a": 10}), breach(b, "a", 1, 8, 10))
 	wantResult(t, reserving(y.Lease, amounts{"a": 2, "b": 11}), breach(b, "a", 1, 8, 10))
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).UsageResult)
-	wantOutcome(t, spend(t, f.Engine, b, y.ID, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).UsageResult)
-	settling := engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).Result)
+	wantOutcome(t, spend(t, f.Engine, b, y.ID, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).Result)
+	settling := budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}
 	wantResult(t, settle(t, f.Engine, y.Lease.Fence, settling), byReservations(breach(b, "a", 1, 8, 10)))
 	f.Flush()
 	wantCancelled(t, f, b, all)
@@ -182,12 +175,12 @@ func TestRefusalsInATreeSayWhetherReservationsRefuse(t *testing.T) {
 	reserve(t, f.Engine, other.Lease.Fence, of(run, user), "", amounts{"a": 8})
 	l := x.Lease.Fence
 	wantResult(t, reserve(t, f.Engine, l, of(run, user), "", amounts{"a": 5}), byReservations(breach(run, "a", 0, 8, 10)))
-	settle(t, f.Engine, other.Lease.Fence, engine.SettleSpec{Budgets: of(user), Used: amounts{"a": 8}})
+	settle(t, f.Engine, other.Lease.Fence, budget.SettleSpec{Budgets: of(user), Used: amounts{"a": 8}})
 	wantResult(t, reserve(t, f.Engine, l, of(run, user), "", amounts{"a": 5}), breach(run, "a", 0, 8, 10))
 	f.Flush()
 	wantCancelled(t, f, user, []id.ExecutionID{x.ID})
 	// The settlement of the first budget is refused by reservations, the settlement of the second by usage, which cancels.
-	got := settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 5}})
+	got := settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 5}})
 	wantResult(t, got, breach(run, "a", 0, 8, 10))
 	f.Flush()
 	wantCancelled(t, f, user, []id.ExecutionID{x.ID}, x.ID)
@@ -199,7 +192,7 @@ func TestABreachInATreeCancelsUnderItsBudget(t *testing.T) {
 	run, user := create(t, f, limits{"a": {Hard: 100}}, cancelling), create(t, f, limits{"a": {Hard: 10}}, cancelling)
 	own, sibling := started(t, f, run), started(t, f, user)
 	all := []id.ExecutionID{own.ID, sibling.ID}
-	if got := settle(t, f.Engine, own.Lease.Fence, engine.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 11}}); got.Outcome != engine.HardBreach {
+	if got := settle(t, f.Engine, own.Lease.Fence, budget.SettleSpec{Budgets: of(run, user), Used: amounts{"a": 11}}); got.Outcome != budget.HardBreach {
 		t.Fatalf("%+v", got)
 	}
 	f.Flush()
@@ -212,7 +205,7 @@ func TestWithoutTheOptionABreachCancelsNothing(t *testing.T) {
 	b := create(t, f, limits{"a": {Hard: 10}})
 	x := started(t, f, b)
 	for _, call := range breaches {
-		if got := call(t, f.Engine, x.Lease, b, 11); got.Outcome != engine.HardBreach {
+		if got := call(t, f.Engine, x.Lease, b, 11); got.Outcome != budget.HardBreach {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -281,7 +274,7 @@ func TestACrashAfterABreachLosesNoCancellation(t *testing.T) {
 	// A transaction of the program's own stands for the process: it commits, and does nothing more.
 	tx := f.BeginTx(t)
 	for range 2 {
-		if got := report(t, f.WithTx(tx), b, "", amounts{"a": 11}); got.Outcome != engine.HardBreach {
+		if got := report(t, f.WithTx(tx), b, "", amounts{"a": 11}); got.Outcome != budget.HardBreach {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -380,7 +373,7 @@ func TestTheOptionIsStoredAndRead(t *testing.T) {
 	if !slices.Equal(got, []string{"none", "true"}) {
 		t.Errorf("%v", got)
 	}
-	again, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 10}}})
+	again, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 10}}})
 	if err != nil || !again.Duplicate || again.Matches {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -412,7 +405,7 @@ func TestWithALimitABreachCancelsOnlyRunningWork(t *testing.T) {
 	wantCancelled(t, f, b, all, want...)
 	admit(t, f)
 	f.WantNothingClaimable(t)
-	_, err := f.Operator().ResetBudget(t.Context(), b)
+	_, err := budget.Reset(t.Context(), f.Engine, b)
 	must(t, err)
 	admit(t, f)
 	f.ClaimN(t, atOnce)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -20,13 +21,13 @@ import (
 // A budget is created once, in the form that every operation reads, and is read back whole, by itself and in a listing.
 func TestCreateAndRead_B1_B19(t *testing.T) {
 	f := fixture.NewCloned(t)
-	spec := engine.BudgetSpec{
+	spec := budget.Spec{
 		ID:         id.NewBudgetID(),
 		Limits:     limits{"tokens": {Hard: 100, Soft: 50}, "<calls>": {Soft: 7}, "free": {}},
 		ResetEvery: time.Hour,
-		Labels:     engine.BudgetLabels{ScopeType: "tenant", ScopeID: "acme", Mode: "strict", OnHardLimit: "fail", OnSoftLimit: "warn"},
+		Labels:     budget.Labels{ScopeType: "tenant", ScopeID: "acme", Mode: "strict", OnHardLimit: "fail", OnSoftLimit: "warn"},
 	}
-	if created, err := f.CreateBudget(t.Context(), spec); err != nil || created != (engine.BudgetCreated{ID: spec.ID, Matches: true}) {
+	if created, err := budget.Create(t.Context(), f.Engine, spec); err != nil || created != (budget.Created{ID: spec.ID, Matches: true}) {
 		t.Fatal(created, err)
 	}
 	want := `{"on_hard_limit": "fail", "on_soft_limit": "warn", "hard_limits": {"free": 0, "tokens": 100, "<calls>": 0}, ` +
@@ -35,15 +36,15 @@ func TestCreateAndRead_B1_B19(t *testing.T) {
 		t.Errorf("stored %s", got)
 	}
 	delete(spec.Limits, "free")
-	for change, matches := range map[string]func(*engine.BudgetSpec){
-		"":         func(*engine.BudgetSpec) {},
-		"limit":    func(s *engine.BudgetSpec) { s.Limits = limits{"tokens": {Hard: 1}} },
-		"interval": func(s *engine.BudgetSpec) { s.ResetEvery = time.Minute },
-		"label":    func(s *engine.BudgetSpec) { s.Labels.Mode = "warn" },
+	for change, matches := range map[string]func(*budget.Spec){
+		"":         func(*budget.Spec) {},
+		"limit":    func(s *budget.Spec) { s.Limits = limits{"tokens": {Hard: 1}} },
+		"interval": func(s *budget.Spec) { s.ResetEvery = time.Minute },
+		"label":    func(s *budget.Spec) { s.Labels.Mode = "warn" },
 	} {
 		other := spec
 		matches(&other)
-		created, err := f.CreateBudget(t.Context(), other)
+		created, err := budget.Create(t.Context(), f.Engine, other)
 		if err != nil || !created.Duplicate || created.Matches != (change == "") {
 			t.Errorf("%q: %+v, %v", change, created, err)
 		}
@@ -61,26 +62,23 @@ func TestCreateAndRead_B1_B19(t *testing.T) {
 		ids = append(ids, create(t, f, nil).String())
 	}
 	var listed []string
-	for after := ""; ; {
-		page, err := f.Operator().ListBudgets(t.Context(), after, 2)
+	ids = append(ids, fixture.Texts(t, f.Pool, `INSERT INTO ff_budget_policy
+		SELECT (jsonb_populate_record(p, jsonb_build_object('budget_id', gen_random_uuid()::text))).*
+		FROM ff_budget_policy AS p, generate_series(1, 1000) WHERE p.budget_id = $1 RETURNING budget_id`, ids[1])...) // more than a page
+	for b, err := range budget.All(t.Context(), f.Engine) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range page.Items {
-			listed = append(listed, b.ID.String())
-			if b.ID == spec.ID && !maps.Equal(b.Usage, got.Usage) {
-				t.Errorf("listed with %v", b.Usage)
-			}
-		}
-		if after = page.Next; after == "" {
-			break
+		listed = append(listed, b.ID.String())
+		if b.ID == spec.ID && !maps.Equal(b.Usage, got.Usage) {
+			t.Errorf("listed with %v", b.Usage)
 		}
 	}
 	slices.Sort(ids)
 	if slices.Sort(listed); !slices.Equal(listed, ids) {
 		t.Errorf("listed %q, want %q", listed, ids)
 	}
-	if _, err := f.Budget(t.Context(), id.NewBudgetID()); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := budget.Get(t.Context(), f.Engine, id.NewBudgetID()); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("a budget that does not exist: %v", err)
 	}
 }
@@ -99,34 +97,34 @@ func TestWrongBudgetsAndReportsAreRefused(t *testing.T) {
 	b := create(t, f, nil)
 	x := f.NewExecutionID(f.Lane)
 	many := make(amounts)
-	for n := range engine.MaxDimensions + 1 {
+	for n := range budget.MaxDimensions + 1 {
 		many[fmt.Sprint(n)] = 1
 	}
 	for name, of := range map[string]amounts{
-		"no name": {"": 1}, "reserved": {"_init": 1}, "long": {strings.Repeat("a", engine.MaxDimension+1): 1}, "control": {"a\x7f": 1},
+		"no name": {"": 1}, "reserved": {"_init": 1}, "long": {strings.Repeat("a", budget.MaxDimension+1): 1}, "control": {"a\x7f": 1},
 		"not UTF-8": {"a\xff": 1}, "NUL": {"a\x00": 1}, "negative": {"a": -1}, "many": many,
 	} {
-		_, reported := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: of})
-		_, spent := f.RecordSpend(t.Context(), engine.Spend{Budget: b, Execution: x, Amounts: of})
+		_, reported := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b, Amounts: of})
+		_, spent := budget.RecordSpend(t.Context(), f.Engine, budget.Spend{Budget: b, Execution: x, Amounts: of})
 		set := make(limits)
 		for dimension, n := range of {
-			set[dimension] = engine.BudgetLimit{Hard: n}
+			set[dimension] = budget.Limit{Hard: n}
 		}
-		_, created := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: set})
+		_, created := budget.Create(t.Context(), f.Engine, budget.Spec{Limits: set})
 		for _, err := range []error{reported, spent, created} {
 			if !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	long := strings.Repeat("k", engine.MaxUsageKey+1)
-	_, key := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Key: long})
-	_, none := f.Operator().ReportUsage(t.Context(), engine.Usage{})
-	_, spends := f.RecordSpend(t.Context(), engine.Spend{Budget: b})
-	_, interval := f.CreateBudget(t.Context(), engine.BudgetSpec{ResetEvery: time.Microsecond})
-	_, before := f.CreateBudget(t.Context(), engine.BudgetSpec{ResetEvery: -time.Second})
-	_, label := f.CreateBudget(t.Context(), engine.BudgetSpec{Labels: engine.BudgetLabels{ScopeID: strings.Repeat("s", engine.MaxBudgetText+1)}})
-	_, released := f.ReleaseBudget(t.Context(), b, id.ExecutionID{})
+	long := strings.Repeat("k", budget.MaxKey+1)
+	_, key := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b, Key: long})
+	_, none := budget.Report(t.Context(), f.Engine, budget.Usage{})
+	_, spends := budget.RecordSpend(t.Context(), f.Engine, budget.Spend{Budget: b})
+	_, interval := budget.Create(t.Context(), f.Engine, budget.Spec{ResetEvery: time.Microsecond})
+	_, before := budget.Create(t.Context(), f.Engine, budget.Spec{ResetEvery: -time.Second})
+	_, label := budget.Create(t.Context(), f.Engine, budget.Spec{Labels: budget.Labels{ScopeID: strings.Repeat("s", budget.MaxLabel+1)}})
+	_, released := budget.Release(t.Context(), f.Engine, b, id.ExecutionID{})
 	_, partitions := engine.New(f.Pool, engine.Config{Partitions: id.Partitions{Budget: math.MaxInt16 + 1}})
 	for i, err := range []error{key, none, spends, interval, before, label, released, partitions} {
 		if !errors.Is(err, fferr.ErrInvalidInput) {
@@ -143,16 +141,16 @@ func TestUsageBeforeTheBudget(t *testing.T) {
 	wantOutcome(t, report(t, f.Engine, b, "k", amounts{"a": 5}), ok)
 	wantOutcome(t, report(t, f.Engine, b, "k", amounts{"a": 5}), ok)
 	wantOutcome(t, spend(t, f.Engine, b, x, "", amounts{"a": 2}), ok)
-	if released, err := f.ReleaseBudget(t.Context(), b, x); err != nil || !maps.Equal(released, amounts{"a": 2}) {
+	if released, err := budget.Release(t.Context(), f.Engine, b, x); err != nil || !maps.Equal(released, amounts{"a": 2}) {
 		t.Error(released, err)
 	}
-	if _, err := f.Operator().ResetBudget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := budget.Reset(t.Context(), f.Engine, b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("reset: %v", err)
 	}
-	if created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 6}}}); err != nil || created.Duplicate {
+	if created, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 6}}}); err != nil || created.Duplicate {
 		t.Fatal(created, err)
 	}
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), engine.UsageResult{Outcome: engine.HardBreach, Dimension: "a", Current: 5, Limit: 6})
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), budget.Result{Outcome: budget.HardBreach, Dimension: "a", Current: 5, Limit: 6})
 }
 
 // Case 3: after a reset nothing of the former period can be given back.
@@ -166,7 +164,7 @@ func TestReleaseGivesBackOnce_B16(t *testing.T) {
 	report(t, f.Engine, b, "", amounts{"a": 2})
 	release := func(x id.ExecutionID, want amounts) {
 		t.Helper()
-		if got, err := f.ReleaseBudget(t.Context(), b, x); err != nil || !maps.Equal(got, want) {
+		if got, err := budget.Release(t.Context(), f.Engine, b, x); err != nil || !maps.Equal(got, want) {
 			t.Errorf("released %v, %v, want %v", got, err, want)
 		}
 	}
@@ -176,7 +174,7 @@ func TestReleaseGivesBackOnce_B16(t *testing.T) {
 	if got := ledger(t, f, b); !slices.Equal(got, []string{"a 3"}) {
 		t.Errorf("the ledger is %q", got)
 	}
-	if next, err := f.Operator().ResetBudget(t.Context(), b); err != nil || !next.IsZero() {
+	if next, err := budget.Reset(t.Context(), f.Engine, b); err != nil || !next.IsZero() {
 		t.Fatal(next, err)
 	}
 	spend(t, f.Engine, b, x, "", amounts{"a": 7})
@@ -187,11 +185,11 @@ func TestReleaseGivesBackOnce_B16(t *testing.T) {
 // A reset begins a new period: usage and ledger are empty, the last breach is forgotten, and the counts stay.
 func TestResetBeginsANewPeriod_B41(t *testing.T) {
 	f := fixture.New(t)
-	b := create(t, f, limits{"a": {Hard: 1}}, func(spec *engine.BudgetSpec) { spec.ResetEvery = time.Hour })
+	b := create(t, f, limits{"a": {Hard: 1}}, func(spec *budget.Spec) { spec.ResetEvery = time.Hour })
 	spend(t, f.Engine, b, f.NewExecutionID(f.Lane), "", amounts{"a": 1})
 	report(t, f.Engine, b, "", amounts{"a": 1})
 	f.Advance(10 * time.Minute)
-	next, err := f.Operator().ResetBudget(t.Context(), b)
+	next, err := budget.Reset(t.Context(), f.Engine, b)
 	if err != nil || !next.Equal(f.Time().Add(time.Hour)) {
 		t.Fatal(next, err)
 	}
@@ -208,8 +206,8 @@ func TestResetBeginsANewPeriod_B41(t *testing.T) {
 // Scheduled resets keep their phase, missed ones are one, and one budget that can't be read keeps no other from its own.
 func TestScheduledResetsKeepTheirPhase_B18_B36(t *testing.T) {
 	f := fixture.NewCloned(t)
-	every := func(d time.Duration) func(*engine.BudgetSpec) {
-		return func(spec *engine.BudgetSpec) { spec.ResetEvery = d }
+	every := func(d time.Duration) func(*budget.Spec) {
+		return func(spec *budget.Spec) { spec.ResetEvery = d }
 	}
 	hourly := create(t, f, nil, every(time.Hour))
 	daily := create(t, f, nil, every(24*time.Hour))
@@ -256,7 +254,7 @@ func TestPrepareComparesThePartitions_M26(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if _, err := other.CreateBudget(t.Context(), engine.BudgetSpec{}); err != nil {
+		if _, err := budget.Create(t.Context(), other, budget.Spec{}); err != nil {
 			t.Fatal(err)
 		}
 	}

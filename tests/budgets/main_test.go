@@ -8,54 +8,62 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
 type (
-	limits  = map[string]engine.BudgetLimit
+	limits  = map[string]budget.Limit
 	amounts = map[string]int64
 )
 
 // create creates a budget with limits.
-func create(t *testing.T, f *fixture.Fixture, of limits, change ...func(*engine.BudgetSpec)) id.BudgetID {
+func create(t *testing.T, f *fixture.Fixture, of limits, change ...func(*budget.Spec)) id.BudgetID {
 	t.Helper()
-	spec := engine.BudgetSpec{Limits: of}
+	spec := budget.Spec{Limits: of}
 	for _, c := range change {
 		c(&spec)
 	}
-	created, err := f.CreateBudget(t.Context(), spec)
+	created, err := budget.Create(t.Context(), f.Engine, spec)
 	if err != nil || created.Duplicate || !created.Matches {
 		t.Fatalf("%+v, %v", created, err)
 	}
 	return created.ID
 }
 
-// report reports usage as an operator does.
-func report(t *testing.T, eng *engine.Engine, b id.BudgetID, key string, of amounts) engine.UsageResult {
+// waitingReports returns how many reports wait for the transaction on their budget to end.
+func waitingReports(eng *engine.Engine) int {
+	return int(core.Memory(core.Of(eng), budgets.NewWaiting).Load())
+}
+
+// report reports usage.
+func report(t *testing.T, eng *engine.Engine, b id.BudgetID, key string, of amounts) budget.Result {
 	t.Helper()
-	result, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: of, Key: key})
+	result, err := budget.Report(t.Context(), eng, budget.Usage{Budget: b, Amounts: of, Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-func spend(t *testing.T, eng *engine.Engine, b id.BudgetID, x id.ExecutionID, key string, of amounts) engine.UsageResult {
+func spend(t *testing.T, eng *engine.Engine, b id.BudgetID, x id.ExecutionID, key string, of amounts) budget.Result {
 	t.Helper()
-	result, err := eng.RecordSpend(t.Context(), engine.Spend{Budget: b, Execution: x, Amounts: of, Key: key})
+	result, err := budget.RecordSpend(t.Context(), eng, budget.Spend{Budget: b, Execution: x, Amounts: of, Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-func read(t *testing.T, f *fixture.Fixture, b id.BudgetID) engine.Budget {
+func read(t *testing.T, f *fixture.Fixture, b id.BudgetID) budget.Budget {
 	t.Helper()
-	found, err := f.Budget(t.Context(), b)
+	found, err := budget.Get(t.Context(), f.Engine, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +83,14 @@ func ledger(t *testing.T, f *fixture.Fixture, b id.BudgetID) []string {
 	return fixture.Texts(t, f.Pool, "SELECT dimensions_key || ' ' || delta_total FROM ff_budget_usage_by_exec WHERE budget_id = $1 ORDER BY 1", b.String())
 }
 
-func wantOutcome(t *testing.T, got engine.UsageResult, want engine.UsageResult) {
+func wantOutcome(t *testing.T, got budget.Result, want budget.Result) {
 	t.Helper()
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-var ok = engine.UsageResult{Outcome: engine.UsageOk}
+var ok = budget.Result{Outcome: budget.Ok}
 
 // lockBudget locks the row of a budget in a transaction of its own.
 func lockBudget(t *testing.T, f *fixture.Fixture, b id.BudgetID) (commit func()) {
@@ -106,25 +114,25 @@ func dump(t *testing.T, f *fixture.Fixture, b id.BudgetID) string {
 }
 
 // together runs n calls at once and returns how often each outcome was returned.
-func together(t *testing.T, callers, calls int, call func(ctx context.Context, n int) (engine.UsageResult, error)) map[engine.UsageOutcome]int {
+func together(t *testing.T, callers, calls int, call func(ctx context.Context, n int) (budget.Result, error)) map[budget.Outcome]int {
 	t.Helper()
 	type part struct {
-		outcomes map[engine.UsageOutcome]int
+		outcomes map[budget.Outcome]int
 		err      error
 	}
 	waits := make([]func() part, callers)
 	for c := range callers {
 		waits[c] = fixture.Async(t, func(ctx context.Context) part {
-			p := part{outcomes: make(map[engine.UsageOutcome]int)}
+			p := part{outcomes: make(map[budget.Outcome]int)}
 			for n := c; n < calls && p.err == nil; n += callers {
-				var result engine.UsageResult
+				var result budget.Result
 				result, p.err = call(ctx, n)
 				p.outcomes[result.Outcome]++
 			}
 			return p
 		})
 	}
-	outcomes := make(map[engine.UsageOutcome]int)
+	outcomes := make(map[budget.Outcome]int)
 	for _, wait := range waits {
 		p := wait()
 		if p.err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -31,7 +32,7 @@ type modelBudget struct {
 }
 
 type modelKey struct {
-	result  engine.UsageResult
+	result  budget.Result
 	expires time.Time
 }
 
@@ -60,7 +61,7 @@ func (m *modelBudget) free() {
 
 // refusal returns the breach of amounts, if they are one. lease is the reservation of the caller's lease, own the part of it for
 // these amounts: settled amounts within it fit. Before a refusal the reservations of leases that are over return.
-func (m *modelBudget) refusal(of, lease, own amounts) (engine.UsageResult, bool) {
+func (m *modelBudget) refusal(of, lease, own amounts) (budget.Result, bool) {
 	breach, refused := m.breach(of, lease, own)
 	if refused {
 		m.free()
@@ -72,7 +73,7 @@ func (m *modelBudget) refusal(of, lease, own amounts) (engine.UsageResult, bool)
 	return breach, refused
 }
 
-func (m *modelBudget) breach(of, lease, own amounts) (result engine.UsageResult, refused bool) {
+func (m *modelBudget) breach(of, lease, own amounts) (result budget.Result, refused bool) {
 	result = ok
 	for _, d := range slices.Sorted(maps.Keys(of)) {
 		limit, reserved := m.limits[d].Hard, m.reserved(d)
@@ -85,14 +86,14 @@ func (m *modelBudget) breach(of, lease, own amounts) (result engine.UsageResult,
 			continue
 		}
 		refused = true
-		result = engine.UsageResult{
-			Outcome: engine.HardBreach, Dimension: d, Current: m.usage[d], Reserved: reserved, Limit: limit, ByReservations: alone,
+		result = budget.Result{
+			Outcome: budget.HardBreach, Dimension: d, Current: m.usage[d], Reserved: reserved, Limit: limit, ByReservations: alone,
 		}
 	}
 	return result, refused
 }
 
-func (m *modelBudget) reserve(l id.Fence, of amounts) engine.UsageResult {
+func (m *modelBudget) reserve(l id.Fence, of amounts) budget.Result {
 	if refusal, refused := m.refusal(of, m.held[l], nil); refused {
 		return refusal
 	}
@@ -103,13 +104,13 @@ func (m *modelBudget) reserve(l id.Fence, of amounts) engine.UsageResult {
 	for _, d := range slices.Backward(slices.Sorted(maps.Keys(of))) {
 		m.held[l][d] = sum(m.held[l][d], of[d])
 		if limit := m.limits[d].Soft; limit > 0 && sum(m.usage[d], m.reserved(d)) > limit {
-			result = engine.UsageResult{Outcome: engine.SoftBreach, Dimension: d, Current: m.usage[d], Reserved: m.reserved(d), Limit: limit}
+			result = budget.Result{Outcome: budget.SoftBreach, Dimension: d, Current: m.usage[d], Reserved: m.reserved(d), Limit: limit}
 		}
 	}
 	return result
 }
 
-func (m *modelBudget) settle(l id.Fence, used, part amounts) engine.UsageResult {
+func (m *modelBudget) settle(l id.Fence, used, part amounts) budget.Result {
 	own := amounts{}
 	for d, n := range m.held[l] {
 		if own[d] = n; part != nil {
@@ -125,20 +126,20 @@ func (m *modelBudget) settle(l id.Fence, used, part amounts) engine.UsageResult 
 	return m.apply(used)
 }
 
-func (m *modelBudget) report(of amounts) engine.UsageResult {
+func (m *modelBudget) report(of amounts) budget.Result {
 	if refusal, refused := m.refusal(of, nil, nil); refused {
 		return refusal
 	}
 	return m.apply(of)
 }
 
-func (m *modelBudget) apply(of amounts) engine.UsageResult {
+func (m *modelBudget) apply(of amounts) budget.Result {
 	dimensions := slices.Sorted(maps.Keys(of))
 	result := ok
 	for _, d := range slices.Backward(dimensions) {
 		m.usage[d] = sum(m.usage[d], of[d])
 		if limit := m.limits[d].Soft; limit > 0 && m.usage[d] > limit {
-			result = engine.UsageResult{Outcome: engine.SoftBreach, Dimension: d, Current: m.usage[d], Limit: limit}
+			result = budget.Result{Outcome: budget.SoftBreach, Dimension: d, Current: m.usage[d], Limit: limit}
 		}
 	}
 	if result != ok && m.limits != nil {
@@ -148,13 +149,13 @@ func (m *modelBudget) apply(of amounts) engine.UsageResult {
 }
 
 // keyed is a report with a key.
-func (m *modelBudget) keyed(key string, now time.Time, first func() engine.UsageResult, again func(engine.UsageResult) engine.UsageResult) engine.UsageResult {
+func (m *modelBudget) keyed(key string, now time.Time, first func() budget.Result, again func(budget.Result) budget.Result) budget.Result {
 	if known, found := m.keys[key]; key != "" && found && known.expires.After(now) {
 		return again(known.result)
 	}
 	result := first()
 	if key != "" {
-		m.keys[key] = modelKey{result, now.Add(engine.UsageKeyKept)}
+		m.keys[key] = modelKey{result, now.Add(budget.KeyKept)}
 	}
 	return result
 }
@@ -177,7 +178,7 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 			of := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), amount, 0, 3).Draw(rt, "amounts")
 			return of, rapid.SampledFrom([]string{"", "k", "l"}).Draw(rt, "key")
 		}
-		check := func(got engine.UsageResult, err error, want engine.UsageResult) {
+		check := func(got budget.Result, err error, want budget.Result) {
 			if err != nil || got != want {
 				rt.Fatalf("got %+v, %v, want %+v", got, err, want)
 			}
@@ -187,9 +188,9 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				limit := rapid.SampledFrom([]int64{0, 4, 9, math.MaxInt64})
 				of := make(limits)
 				for _, d := range []string{"a", "b"} {
-					of[d] = engine.BudgetLimit{Hard: limit.Draw(rt, "hard"), Soft: limit.Draw(rt, "soft")}
+					of[d] = budget.Limit{Hard: limit.Draw(rt, "hard"), Soft: limit.Draw(rt, "soft")}
 				}
-				created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: m.id, Limits: of})
+				created, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: m.id, Limits: of})
 				if err != nil || created.Duplicate != (m.limits != nil) {
 					rt.Fatal(created, err)
 				}
@@ -202,24 +203,24 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 			},
 			"report": func(rt *rapid.T) {
 				of, key := draw(rt)
-				got, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: m.id, Amounts: of, Key: key})
+				got, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: m.id, Amounts: of, Key: key})
 				place := ""
 				if key != "" {
 					place = "report " + key
 				}
-				check(got, err, m.keyed(place, f.Time(), func() engine.UsageResult { return m.report(of) }, func(r engine.UsageResult) engine.UsageResult { return r }))
+				check(got, err, m.keyed(place, f.Time(), func() budget.Result { return m.report(of) }, func(r budget.Result) budget.Result { return r }))
 			},
 			"spend": func(rt *rapid.T) {
 				of, key := draw(rt)
 				x := rapid.SampledFrom(executions).Draw(rt, "execution")
-				got, err := f.RecordSpend(t.Context(), engine.Spend{Budget: m.id, Execution: x, Amounts: of, Key: key})
+				got, err := budget.RecordSpend(t.Context(), f.Engine, budget.Spend{Budget: m.id, Execution: x, Amounts: of, Key: key})
 				place := ""
 				if key != "" {
 					place = "spend " + key
 				}
-				check(got, err, m.keyed(place, f.Time(), func() engine.UsageResult {
+				check(got, err, m.keyed(place, f.Time(), func() budget.Result {
 					result := m.report(of)
-					if result.Outcome != engine.HardBreach && len(of) > 0 {
+					if result.Outcome != budget.HardBreach && len(of) > 0 {
 						if m.ledger[x] == nil {
 							m.ledger[x] = amounts{}
 						}
@@ -228,16 +229,16 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 						}
 					}
 					return result
-				}, func(r engine.UsageResult) engine.UsageResult {
-					if r.Outcome != engine.HardBreach {
-						r = engine.UsageResult{Outcome: engine.AlreadyApplied}
+				}, func(r budget.Result) budget.Result {
+					if r.Outcome != budget.HardBreach {
+						r = budget.Result{Outcome: budget.AlreadyApplied}
 					}
 					return r
 				}))
 			},
 			"release": func(rt *rapid.T) {
 				x := rapid.SampledFrom(executions).Draw(rt, "execution")
-				got, err := f.ReleaseBudget(t.Context(), m.id, x)
+				got, err := budget.Release(t.Context(), f.Engine, m.id, x)
 				if err != nil || !maps.Equal(got, m.ledger[x]) {
 					rt.Fatalf("released %v, %v, want %v", got, err, m.ledger[x])
 				}
@@ -247,7 +248,7 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				delete(m.ledger, x)
 			},
 			"reset": func(rt *rapid.T) {
-				_, err := f.Operator().ResetBudget(t.Context(), m.id)
+				_, err := budget.Reset(t.Context(), f.Engine, m.id)
 				if (err == nil) != (m.limits != nil) {
 					rt.Fatal(err)
 				}
@@ -262,8 +263,8 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 			"reserve": func(rt *rapid.T) {
 				of := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.Int64Range(0, 5), 0, 3).Draw(rt, "amounts")
 				l := rapid.SampledFrom(holders).Draw(rt, "holder")
-				got, err := f.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: []id.BudgetID{m.id}, Amounts: of})
-				check(got.UsageResult, err, m.reserve(l, of))
+				got, err := budget.Reserve(t.Context(), f.Engine, l, budget.ReserveSpec{Budgets: []id.BudgetID{m.id}, Amounts: of})
+				check(got.Result, err, m.reserve(l, of))
 			},
 			"settle": func(rt *rapid.T) {
 				used, key := draw(rt)
@@ -272,8 +273,8 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 					part = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.Int64Range(0, 5), 0, 3).Draw(rt, "part")
 				}
 				l := rapid.SampledFrom(holders).Draw(rt, "holder")
-				got, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: []id.BudgetID{m.id}, Used: used, Reserved: part})
-				check(got.UsageResult, err, m.settle(l, used, part))
+				got, err := budget.Settle(t.Context(), f.Engine, l, budget.SettleSpec{Budgets: []id.BudgetID{m.id}, Used: used, Reserved: part})
+				check(got.Result, err, m.settle(l, used, part))
 			},
 			"a holder dies": func(rt *rapid.T) {
 				n := rapid.IntRange(0, 1).Draw(rt, "holder")
@@ -296,7 +297,7 @@ func TestBudgetsAgreeWithTheModel(t *testing.T) {
 				}
 			},
 			"a day": func(rt *rapid.T) {
-				f.Advance(engine.UsageKeyKept)
+				f.Advance(budget.KeyKept)
 				clear(m.held)
 				m.over = nil
 				if _, err := upkeep.Of(f.Engine).ReleaseReservations(t.Context(), 100); err != nil {

@@ -11,30 +11,30 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 type reported struct {
-	result engine.UsageResult
+	result budget.Result
 	err    error
 }
 
 // reporting reports usage beside the test.
-func reporting(t *testing.T, eng *engine.Engine, usage engine.Usage) func() reported {
+func reporting(t *testing.T, eng *engine.Engine, usage budget.Usage) func() reported {
 	t.Helper()
 	return fixture.Async(t, func(ctx context.Context) reported {
-		result, err := eng.Operator().ReportUsage(ctx, usage)
+		result, err := budget.Report(ctx, eng, usage)
 		return reported{result, err}
 	})
 }
 
 // queued reports usages while the budget is locked by the test, so that all but the first are counted together: none of them
 // has sent a statement when it is unlocked.
-func queued(t *testing.T, f *fixture.Fixture, r *fixture.Rival, b id.BudgetID, usages ...engine.Usage) []reported {
+func queued(t *testing.T, f *fixture.Fixture, r *fixture.Rival, b id.BudgetID, usages ...budget.Usage) []reported {
 	t.Helper()
 	unlock := lockBudget(t, f, b)
 	var waits []func() reported
@@ -44,7 +44,7 @@ func queued(t *testing.T, f *fixture.Fixture, r *fixture.Rival, b id.BudgetID, u
 		if i == 0 {
 			r.AwaitBlocked(t, f)
 		} else {
-			fixture.Await(t, "a report to wait", func() bool { return inside.Of(r.Engine).WaitingReports() == i })
+			fixture.Await(t, "a report to wait", func() bool { return waitingReports(r.Engine) == i })
 		}
 	}
 	unlock()
@@ -65,21 +65,21 @@ func TestReportsShareATransaction_B14(t *testing.T) {
 	var all []reported
 	sent := log.During(func() {
 		all = queued(t, f, r, b,
-			engine.Usage{Amounts: amounts{"a": 1}},
-			engine.Usage{Amounts: amounts{"a": 4}, Key: "k"},
-			engine.Usage{Amounts: amounts{"a": 4}, Key: "k"},
-			engine.Usage{Amounts: amounts{"a": 6}, Key: "hard"},
-			engine.Usage{Amounts: amounts{"a": 5, "b": 1}},
-			engine.Usage{Amounts: amounts{"a": 1, "c": 1}},
-			engine.Usage{Key: "hard"},
-			engine.Usage{Amounts: amounts{"c": 2}},
+			budget.Usage{Amounts: amounts{"a": 1}},
+			budget.Usage{Amounts: amounts{"a": 4}, Key: "k"},
+			budget.Usage{Amounts: amounts{"a": 4}, Key: "k"},
+			budget.Usage{Amounts: amounts{"a": 6}, Key: "hard"},
+			budget.Usage{Amounts: amounts{"a": 5, "b": 1}},
+			budget.Usage{Amounts: amounts{"a": 1, "c": 1}},
+			budget.Usage{Key: "hard"},
+			budget.Usage{Amounts: amounts{"c": 2}},
 		)
 	})
-	hard := engine.UsageResult{Outcome: engine.HardBreach, Dimension: "a", Current: 5, Limit: 10}
-	for i, want := range []engine.UsageResult{
+	hard := budget.Result{Outcome: budget.HardBreach, Dimension: "a", Current: 5, Limit: 10}
+	for i, want := range []budget.Result{
 		ok, ok, ok, hard,
-		{Outcome: engine.SoftBreach, Dimension: "a", Current: 10, Limit: 5},
-		{Outcome: engine.HardBreach, Dimension: "a", Current: 10, Limit: 10},
+		{Outcome: budget.SoftBreach, Dimension: "a", Current: 10, Limit: 5},
+		{Outcome: budget.HardBreach, Dimension: "a", Current: 10, Limit: 10},
 		hard, ok,
 	} {
 		if all[i].err != nil || all[i].result != want {
@@ -111,8 +111,8 @@ func TestABadReportFailsAlone(t *testing.T) {
 	report(t, f.Engine, b, "odd", nil)
 	f.Exec(t, "UPDATE ff_budget_usage_dedup SET outcome_json = '{}'")
 	all := queued(t, f, f.Rival(t), b,
-		engine.Usage{Amounts: amounts{"a": 1}}, engine.Usage{Amounts: amounts{"a": 1}}, engine.Usage{Amounts: amounts{"bad": 1}},
-		engine.Usage{Key: "odd"}, engine.Usage{Amounts: amounts{"a": 1}},
+		budget.Usage{Amounts: amounts{"a": 1}}, budget.Usage{Amounts: amounts{"a": 1}}, budget.Usage{Amounts: amounts{"bad": 1}},
+		budget.Usage{Key: "odd"}, budget.Usage{Amounts: amounts{"a": 1}},
 	)
 	for i, got := range all {
 		switch {
@@ -140,16 +140,16 @@ func TestCallersThatStopWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	call := func(n int64) func() reported {
 		return fixture.Async(t, func(context.Context) reported {
-			result, err := r.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": n}})
+			result, err := budget.Report(ctx, r.Engine, budget.Usage{Budget: b, Amounts: amounts{"a": n}})
 			return reported{result, err}
 		})
 	}
 	first := call(1)
 	r.AwaitBlocked(t, f)
 	gone := call(10)
-	fixture.Await(t, "a report to wait", func() bool { return inside.Of(r.Engine).WaitingReports() == 1 })
-	stays := reporting(t, r.Engine, engine.Usage{Budget: b, Amounts: amounts{"a": 100}})
-	fixture.Await(t, "a report to wait", func() bool { return inside.Of(r.Engine).WaitingReports() == 2 })
+	fixture.Await(t, "a report to wait", func() bool { return waitingReports(r.Engine) == 1 })
+	stays := reporting(t, r.Engine, budget.Usage{Budget: b, Amounts: amounts{"a": 100}})
+	fixture.Await(t, "a report to wait", func() bool { return waitingReports(r.Engine) == 2 })
 	cancel()
 	for _, wait := range []func() reported{first, gone} {
 		if got := wait(); !errors.Is(got.err, context.Canceled) {
@@ -168,9 +168,9 @@ func TestConcurrentRepetitions(t *testing.T) {
 	f := fixture.New(t)
 	for _, b := range []id.BudgetID{create(t, f, nil), id.NewBudgetID()} {
 		for _, commits := range []bool{false, true} {
-			usage := engine.Usage{Budget: b, Amounts: amounts{"a": 1}, Key: fmt.Sprint(commits)}
+			usage := budget.Usage{Budget: b, Amounts: amounts{"a": 1}, Key: fmt.Sprint(commits)}
 			tx := f.BeginTx(t)
-			if _, err := f.WithTx(tx).Operator().ReportUsage(t.Context(), usage); err != nil {
+			if _, err := budget.Report(t.Context(), f.WithTx(tx), usage); err != nil {
 				t.Fatal(err)
 			}
 			r := f.Rival(t)
@@ -200,7 +200,7 @@ func TestReleaseRacesWithSpend_B15_B37(t *testing.T) {
 	spend(t, f.WithTx(tx), b, x, "", amounts{"a": 2, "b": 4})
 	r := f.Rival(t)
 	release := fixture.Async(t, func(ctx context.Context) amounts {
-		released, err := r.ReleaseBudget(ctx, b, x)
+		released, err := budget.Release(ctx, r.Engine, b, x)
 		if err != nil {
 			t.Error(err)
 		}
@@ -216,11 +216,11 @@ func TestReleaseRacesWithSpend_B15_B37(t *testing.T) {
 	// The other way round: the spend waits, and is noted anew.
 	tx = f.BeginTx(t)
 	spend(t, f.Engine, b, x, "", amounts{"b": 1})
-	if _, err := f.WithTx(tx).ReleaseBudget(t.Context(), b, x); err != nil {
+	if _, err := budget.Release(t.Context(), f.WithTx(tx), b, x); err != nil {
 		t.Fatal(err)
 	}
 	late := fixture.Async(t, func(ctx context.Context) error {
-		_, err := r.RecordSpend(ctx, engine.Spend{Budget: b, Execution: x, Amounts: amounts{"c": 3}})
+		_, err := budget.RecordSpend(ctx, r.Engine, budget.Spend{Budget: b, Execution: x, Amounts: amounts{"c": 3}})
 		return err
 	})
 	r.AwaitBlocked(t, f)
@@ -247,23 +247,23 @@ func TestBudgetsNeverDeadlock_B15_B17(t *testing.T) {
 		for i := range engines {
 			engines[i] = f.Rival(t).Engine
 		}
-		together(t, callers, calls, func(ctx context.Context, n int) (engine.UsageResult, error) {
+		together(t, callers, calls, func(ctx context.Context, n int) (budget.Result, error) {
 			e, x := engines[n%callers], executions[n%2]
 			of := amounts{fmt.Sprint("d", n%5): 1, fmt.Sprint("d", n%7): 1, fmt.Sprint("d", n%11): 1}
 			switch n % 10 {
 			case 8:
-				_, err := e.ReleaseBudget(ctx, b, x)
+				_, err := budget.Release(ctx, e, b, x)
 				return ok, err
 			case 9:
-				_, err := e.Operator().ResetBudget(ctx, b)
+				_, err := budget.Reset(ctx, e, b)
 				if errors.Is(err, fferr.ErrNotFound) {
 					err = nil
 				}
 				return ok, err
 			case 0, 1, 2:
-				return e.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: of, Key: fmt.Sprint(n / 2)})
+				return budget.Report(ctx, e, budget.Usage{Budget: b, Amounts: of, Key: fmt.Sprint(n / 2)})
 			}
-			return e.RecordSpend(ctx, engine.Spend{Budget: b, Execution: x, Amounts: of, Key: fmt.Sprint(n / 3)})
+			return budget.RecordSpend(ctx, e, budget.Spend{Budget: b, Execution: x, Amounts: of, Key: fmt.Sprint(n / 3)})
 		})
 		if after := fixture.Texts(t, f.Pool, deadlocks); !slices.Equal(before, after) {
 			t.Errorf("%s: deadlocks %s, then %s", name, before, after)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -23,13 +24,13 @@ func TestReportsAreHeldToTheirLimits_B39(t *testing.T) {
 	b := create(t, f, limits{"calls": {Hard: 3}, "cost": {Soft: 10}, "tokens": {Hard: 100, Soft: 50}})
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"calls": 1, "cost": 10, "tokens": 50, "free": 7}), ok)
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"calls": 1, "cost": 1, "tokens": 1}),
-		engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "cost", Current: 11, Limit: 10})
+		budget.Result{Outcome: budget.SoftBreach, Dimension: "cost", Current: 11, Limit: 10})
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"calls": 2, "cost": 1, "tokens": 1000}),
-		engine.UsageResult{Outcome: engine.HardBreach, Dimension: "calls", Current: 2, Limit: 3})
+		budget.Result{Outcome: budget.HardBreach, Dimension: "calls", Current: 2, Limit: 3})
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"calls": 1, "tokens": 50}),
-		engine.UsageResult{Outcome: engine.HardBreach, Dimension: "tokens", Current: 51, Limit: 100})
+		budget.Result{Outcome: budget.HardBreach, Dimension: "tokens", Current: 51, Limit: 100})
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"calls": 1, "tokens": 49}),
-		engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "tokens", Current: 100, Limit: 50})
+		budget.Result{Outcome: budget.SoftBreach, Dimension: "tokens", Current: 100, Limit: 50})
 	wantUsage(t, f, b, amounts{"calls": 3, "cost": 11, "tokens": 100, "free": 7})
 	got := read(t, f, b)
 	if got.Breaches != 2 || got.SoftBreaches != 2 || got.LastBreachDimension != "tokens" || !got.LastBreach.Equal(f.Time()) {
@@ -41,32 +42,18 @@ func TestReportsAreHeldToTheirLimits_B39(t *testing.T) {
 	wantUsage(t, f, b, amounts{"calls": 3, "cost": 11, "tokens": 100, "free": 7, "none": 0})
 }
 
-// A worker's report has the standard fields too, and counts after its lease is lost: what was used is used.
-func TestStandardFieldsOfAWorker_B9(t *testing.T) {
+// A report has the standard fields too.
+func TestReportsHaveStandardFields_B9(t *testing.T) {
 	f := fixture.New(t)
 	b := create(t, f, nil)
-	l := f.Start(t).Lease
-	l.Epoch--
-	usage := engine.Usage{Budget: b, Amounts: amounts{"pages": 2}, InputTokens: 10, OutputTokens: 20, Wall: 1500*time.Millisecond + 999}
-	if result, err := f.ReportUsage(t.Context(), l, usage); err != nil || result != ok {
+	usage := budget.Usage{Budget: b, Amounts: amounts{"pages": 2}, InputTokens: 10, OutputTokens: 20, Wall: 1500*time.Millisecond + 999}
+	if result, err := budget.Report(t.Context(), f.Engine, usage); err != nil || result != ok {
 		t.Fatal(result, err)
 	}
 	wantUsage(t, f, b, amounts{"pages": 2, "input_tokens": 10, "output_tokens": 20, "wall_ms": 1500})
 	usage.Amounts["wall_ms"] = 1
-	for name, call := range map[string]func() error{
-		"both": func() error { _, err := f.ReportUsage(t.Context(), l, usage); return err },
-		"no lease": func() error {
-			_, err := f.ReportUsage(t.Context(), engine.Lease{}, engine.Usage{Budget: b})
-			return err
-		},
-		"a partition that does not exist": func() error {
-			_, err := f.ReportUsage(t.Context(), engine.Lease{Fence: id.Fence{Execution: id.ExecutionIDFromRow(300, id.NewExecutionUUID())}}, engine.Usage{Budget: b})
-			return err
-		},
-	} {
-		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, err := budget.Report(t.Context(), f.Engine, usage); !errors.Is(err, fferr.ErrInvalidInput) {
+		t.Errorf("both: %v", err)
 	}
 	if len(usage.Amounts) != 2 {
 		t.Errorf("the caller's amounts became %v", usage.Amounts)
@@ -83,16 +70,16 @@ func TestAmountsNeverOverflow_B8(t *testing.T) {
 	}
 	for range 2 {
 		wantOutcome(t, report(t, f.Engine, b, "", amounts{"b": math.MaxInt64}),
-			engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "b", Current: math.MaxInt64, Limit: math.MaxInt64 - 1})
+			budget.Result{Outcome: budget.SoftBreach, Dimension: "b", Current: math.MaxInt64, Limit: math.MaxInt64 - 1})
 	}
 	wantUsage(t, f, b, amounts{"a": math.MaxInt64, "b": math.MaxInt64})
 	if got := ledger(t, f, b); len(got) != 1 || got[0] != fmt.Sprintf("a %d", int64(math.MaxInt64)) {
 		t.Errorf("the ledger is %q", got)
 	}
-	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b, Amounts: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a negative amount: %v", err)
 	}
-	released, err := f.ReleaseBudget(t.Context(), b, x)
+	released, err := budget.Release(t.Context(), f.Engine, b, x)
 	if err != nil || released["a"] != math.MaxInt64 {
 		t.Error(released, err)
 	}
@@ -111,7 +98,7 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 		f.Exec(t, "UPDATE ff_budget_policy SET policy_json = $2 WHERE budget_id = $1", b.String(), policy)
 		before := dump(t, f, b)
 		for name, eng := range map[string]*engine.Engine{"on a pool": f.Engine, "in a transaction": f.WithTx(f.BeginTx(t))} {
-			if _, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"b": 1}, Key: "k"}); !errors.Is(err, fferr.ErrCorruption) {
+			if _, err := budget.Report(t.Context(), eng, budget.Usage{Budget: b, Amounts: amounts{"b": 1}, Key: "k"}); !errors.Is(err, fferr.ErrCorruption) {
 				t.Errorf("%s, %s: %v", policy, name, err)
 			}
 		}
@@ -132,7 +119,7 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 		}
 		wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 9007199254740992}), ok)
 		if limit == 9007199254740993 {
-			wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), engine.UsageResult{Outcome: engine.HardBreach, Dimension: "a", Current: limit - 1, Limit: limit})
+			wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), budget.Result{Outcome: budget.HardBreach, Dimension: "a", Current: limit - 1, Limit: limit})
 		}
 	}
 }
@@ -142,7 +129,7 @@ func TestUnreadableLimitsRefuseReports_B1_B40(t *testing.T) {
 func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first := create(t, f, nil)
-	second := create(t, f, nil, func(spec *engine.BudgetSpec) {
+	second := create(t, f, nil, func(spec *budget.Spec) {
 		for spec.ID = id.NewBudgetID(); partition(spec.ID) != partition(first); {
 			spec.ID = id.NewBudgetID()
 		}
@@ -152,7 +139,7 @@ func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	f.Advance(time.Hour)
 	report(t, f.Engine, second, "k", amounts{"a": 1})
 	spend(t, f.Engine, second, x, "k", amounts{"a": 10})
-	f.Advance(engine.UsageKeyKept - time.Hour - time.Millisecond)
+	f.Advance(budget.KeyKept - time.Hour - time.Millisecond)
 	report(t, f.Engine, first, "k", amounts{"a": 100})
 	wantUsage(t, f, first, amounts{"a": 1})
 	f.Advance(time.Millisecond)
@@ -163,7 +150,7 @@ func TestKeysBelongToTheirBudget_B11_B13(t *testing.T) {
 	wantUsage(t, f, second, amounts{"a": 11})
 	report(t, f.Engine, first, "k", amounts{"a": 100})
 	wantUsage(t, f, first, amounts{"a": 101})
-	f.Advance(engine.UsageKeyKept)
+	f.Advance(budget.KeyKept)
 	report(t, f.Engine, first, "k", amounts{"a": 100}) // takes over the row that has expired
 	wantUsage(t, f, first, amounts{"a": 201})
 }
@@ -173,17 +160,17 @@ func TestRepetitionsReturnTheFirstOutcome_B12(t *testing.T) {
 	f := fixture.New(t)
 	b := create(t, f, limits{"a": {Hard: 10, Soft: 5}})
 	x := f.NewExecutionID(f.Lane)
-	soft := engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "a", Current: 6, Limit: 5}
-	hard := engine.UsageResult{Outcome: engine.HardBreach, Dimension: "a", Current: 6, Limit: 10}
+	soft := budget.Result{Outcome: budget.SoftBreach, Dimension: "a", Current: 6, Limit: 5}
+	hard := budget.Result{Outcome: budget.HardBreach, Dimension: "a", Current: 6, Limit: 10}
 	for range 2 {
 		wantOutcome(t, report(t, f.Engine, b, "soft", amounts{"a": 6}), soft)
 		wantOutcome(t, report(t, f.Engine, b, "hard", amounts{"a": 5}), hard)
 		wantOutcome(t, spend(t, f.Engine, b, x, "hard", amounts{"a": 5}), hard)
 		wantOutcome(t, report(t, f.Engine, b, "empty", nil), ok)
 	}
-	wantOutcome(t, spend(t, f.Engine, b, x, "ok", amounts{"a": 1}), engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "a", Current: 7, Limit: 5})
-	wantOutcome(t, spend(t, f.Engine, b, x, "ok", amounts{"a": 1}), engine.UsageResult{Outcome: engine.AlreadyApplied})
-	if _, err := f.Operator().ResetBudget(t.Context(), b); err != nil {
+	wantOutcome(t, spend(t, f.Engine, b, x, "ok", amounts{"a": 1}), budget.Result{Outcome: budget.SoftBreach, Dimension: "a", Current: 7, Limit: 5})
+	wantOutcome(t, spend(t, f.Engine, b, x, "ok", amounts{"a": 1}), budget.Result{Outcome: budget.AlreadyApplied})
+	if _, err := budget.Reset(t.Context(), f.Engine, b); err != nil {
 		t.Fatal(err)
 	}
 	wantOutcome(t, spend(t, f.Engine, b, x, "hard", amounts{"a": 5}), hard)
@@ -196,7 +183,7 @@ func TestRepetitionsReturnTheFirstOutcome_B12(t *testing.T) {
 		t.Errorf("stored %q", got)
 	}
 	f.Exec(t, `UPDATE ff_budget_usage_dedup SET outcome_json = '{"kind":"Maybe"}' WHERE dedup_key = $1`, b.String()+"|report|soft")
-	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Key: "soft"}); !errors.Is(err, fferr.ErrCorruption) {
+	if _, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b, Key: "soft"}); !errors.Is(err, fferr.ErrCorruption) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 }
@@ -209,18 +196,18 @@ func TestHardLimitIsExact(t *testing.T) {
 			f := fixture.New(t)
 			e := eng(t, f)
 			b := create(t, f, limits{"calls": {Hard: limit}})
-			once := func(ctx context.Context, key string) (result engine.UsageResult, err error) {
-				usage := engine.Usage{Budget: b, Amounts: amounts{"calls": 1}, Key: key}
+			once := func(ctx context.Context, key string) (result budget.Result, err error) {
+				usage := budget.Usage{Budget: b, Amounts: amounts{"calls": 1}, Key: key}
 				if !alone {
-					return e.Operator().ReportUsage(ctx, usage)
+					return budget.Report(ctx, e, usage)
 				}
 				err = e.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {
-					result, err = eng.Operator().ReportUsage(ctx, usage)
+					result, err = budget.Report(ctx, eng, usage)
 					return err
 				})
 				return result, err
 			}
-			outcomes := together(t, callers, calls, func(ctx context.Context, n int) (engine.UsageResult, error) {
+			outcomes := together(t, callers, calls, func(ctx context.Context, n int) (budget.Result, error) {
 				if !keys {
 					return once(ctx, "")
 				}
@@ -234,7 +221,7 @@ func TestHardLimitIsExact(t *testing.T) {
 				}
 				return first, err
 			})
-			if outcomes[engine.UsageOk] != limit || outcomes[engine.HardBreach] != calls-limit {
+			if outcomes[budget.Ok] != limit || outcomes[budget.HardBreach] != calls-limit {
 				t.Errorf("%v", outcomes)
 			}
 			got := read(t, f, b)
@@ -254,7 +241,7 @@ func TestReportsShareOneSum_B10(t *testing.T) {
 	f := fixture.New(t)
 	b := create(t, f, nil)
 	for _, got := range queued(t, f, f.Rival(t), b,
-		engine.Usage{Amounts: amounts{"a": 1}}, engine.Usage{Amounts: amounts{"a": 2, "b": 1}}, engine.Usage{Amounts: amounts{"a": 3}},
+		budget.Usage{Amounts: amounts{"a": 1}}, budget.Usage{Amounts: amounts{"a": 2, "b": 1}}, budget.Usage{Amounts: amounts{"a": 3}},
 	) {
 		if got.err != nil || got.result != ok {
 			t.Errorf("%+v", got)

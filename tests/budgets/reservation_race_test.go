@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -24,24 +24,24 @@ func TestReservationsMeetOtherCalls(t *testing.T) {
 	f := fixture.New(t)
 	type call struct {
 		name string
-		do   func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error)
+		do   func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (budget.Outcome, error)
 	}
 	calls := []call{
-		{"reserve", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
-			r, err := eng.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 4}})
+		{"reserve", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (budget.Outcome, error) {
+			r, err := budget.Reserve(ctx, eng, l, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 4}})
 			return r.Outcome, err
 		}},
-		{"report", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
-			r, err := eng.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": 4}})
+		{"report", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (budget.Outcome, error) {
+			r, err := budget.Report(ctx, eng, budget.Usage{Budget: b, Amounts: amounts{"a": 4}})
 			return r.Outcome, err
 		}},
-		{"settle", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
-			r, err := eng.Settle(ctx, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}})
+		{"settle", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (budget.Outcome, error) {
+			r, err := budget.Settle(ctx, eng, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}})
 			return r.Outcome, err
 		}},
-		{"reset", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
-			_, err := eng.Operator().ResetBudget(ctx, b)
-			return engine.UsageOk, err
+		{"reset", func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (budget.Outcome, error) {
+			_, err := budget.Reset(ctx, eng, b)
+			return budget.Ok, err
 		}},
 	}
 	// Of 11, 3 are used and 4 reserved, so another 4 fit only after a settlement of 2 or a reset.
@@ -56,11 +56,11 @@ func TestReservationsMeetOtherCalls(t *testing.T) {
 				report(t, f.Engine, b, "", amounts{"a": 3})
 				reserve(t, f.Engine, lane[0].Lease.Fence, of(b), "", amounts{"a": 4})
 				tx := f.BeginTx(t)
-				if got, err := first.do(t.Context(), f.WithTx(tx), b, lane[0].Lease.Fence); err != nil || got != engine.UsageOk {
+				if got, err := first.do(t.Context(), f.WithTx(tx), b, lane[0].Lease.Fence); err != nil || got != budget.Ok {
 					t.Fatal(got, err)
 				}
 				type answer struct {
-					outcome engine.UsageOutcome
+					outcome budget.Outcome
 					err     error
 				}
 				wait := fixture.Async(t, func(ctx context.Context) answer {
@@ -69,9 +69,9 @@ func TestReservationsMeetOtherCalls(t *testing.T) {
 				})
 				r.AwaitBlocked(t, f)
 				fixture.Commit(t, tx)
-				want := engine.UsageOk
+				want := budget.Ok
 				if hard[name] {
-					want = engine.HardBreach
+					want = budget.HardBreach
 				}
 				if got := wait(); got.err != nil || got.outcome != want {
 					t.Errorf("got %+v, want %s", got, want)
@@ -103,15 +103,15 @@ func TestTreesInOppositeOrderDontDeadlock(t *testing.T) {
 	slices.Reverse(reversed)
 	tx := f.BeginTx(t)
 	reserve(t, f.WithTx(tx), l[0].Lease.Fence, budgets, "", amounts{"a": 6})
-	second := fixture.Async(t, func(ctx context.Context) engine.ReservationResult {
-		result, err := r.Reserve(ctx, l[1].Lease.Fence, engine.ReserveSpec{Budgets: reversed, Amounts: amounts{"a": 6}})
+	second := fixture.Async(t, func(ctx context.Context) budget.ReserveResult {
+		result, err := budget.Reserve(ctx, r.Engine, l[1].Lease.Fence, budget.ReserveSpec{Budgets: reversed, Amounts: amounts{"a": 6}})
 		if err != nil {
 			t.Error(err)
 		}
 		return result
 	})
 	r.AwaitBlocked(t, f)
-	wantResult(t, settle(t, f.WithTx(tx), l[0].Lease.Fence, engine.SettleSpec{Budgets: reversed, Used: amounts{"a": 5}}), fits)
+	wantResult(t, settle(t, f.WithTx(tx), l[0].Lease.Fence, budget.SettleSpec{Budgets: reversed, Used: amounts{"a": 5}}), fits)
 	fixture.Commit(t, tx)
 	wantResult(t, second(), breach(budgets[1], "a", 5, 0, 10))
 }
@@ -129,12 +129,12 @@ func TestReservationsShareATransaction(t *testing.T) {
 	locked := f.BeginTx(t)
 	fixture.ExecIn(t, locked, "SELECT FROM ff_attempt WHERE partition_key = $1 AND execution_id = $2 FOR UPDATE", l[3].ID.Partition(), l[3].ID.UUID())
 	type answer struct {
-		result engine.ReservationResult
+		result budget.ReserveResult
 		err    error
 	}
 	reserving := func(l id.Fence, key string, n int64) func(context.Context) answer {
 		return func(ctx context.Context) answer {
-			result, err := r.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Key: key, Amounts: amounts{"a": n}})
+			result, err := budget.Reserve(ctx, r.Engine, l, budget.ReserveSpec{Budgets: of(b), Key: key, Amounts: amounts{"a": n}})
 			return answer{result, err}
 		}
 	}
@@ -148,7 +148,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 			reserving(stale, "stale", 1),
 			reserving(l[2].Lease.Fence, "", 4),
 			func(ctx context.Context) answer {
-				result, err := r.Settle(ctx, l[0].Lease.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
+				result, err := budget.Settle(ctx, r.Engine, l[0].Lease.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
 				return answer{result, err}
 			},
 			reserving(l[2].Lease.Fence, "", 4),
@@ -163,11 +163,11 @@ func TestReservationsShareATransaction(t *testing.T) {
 			if i == 0 {
 				r.AwaitBlocked(t, f)
 			} else {
-				fixture.Await(t, "a call to wait", func() bool { return inside.Of(r.Engine).WaitingReports() == i })
+				fixture.Await(t, "a call to wait", func() bool { return waitingReports(r.Engine) == i })
 			}
 		}
 		unlock()
-		for i, want := range []engine.ReservationResult{fits, fits, {}, byReservations(breach(b, "a", 0, 8, 10)), fits, fits} {
+		for i, want := range []budget.ReserveResult{fits, fits, {}, byReservations(breach(b, "a", 0, 8, 10)), fits, fits} {
 			got := waits[i]()
 			if i == 2 {
 				if !errors.Is(got.err, fferr.ErrStaleLease) {
@@ -240,23 +240,23 @@ func TestConcurrentReserversNeverOverspend(t *testing.T) {
 	engines := []*engine.Engine{f.Rival(t).Engine, f.Rival(t).Engine}
 	leases := f.StartMany(t, callers)
 	b := create(t, f, limits{"a": {Hard: limit}})
-	outcomes := together(t, callers, calls, func(ctx context.Context, n int) (engine.UsageResult, error) {
+	outcomes := together(t, callers, calls, func(ctx context.Context, n int) (budget.Result, error) {
 		e, l := engines[n%2], leases[n%callers].Lease.Fence
-		result, err := e.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 3}})
-		if err != nil || result.Outcome == engine.HardBreach {
+		result, err := budget.Reserve(ctx, e, l, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 3}})
+		if err != nil || result.Outcome == budget.HardBreach {
 			if err == nil && result.Current+result.Reserved+3 <= limit {
 				err = fmt.Errorf("refused although it fits: %+v", result)
 			}
-			return result.UsageResult, err
+			return result.Result, err
 		}
-		result, err = e.Settle(ctx, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": int64(n % 2)}})
-		if err == nil && result.Outcome != engine.UsageOk {
+		result, err = budget.Settle(ctx, e, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": int64(n % 2)}})
+		if err == nil && result.Outcome != budget.Ok {
 			err = fmt.Errorf("not settled: %+v", result)
 		}
-		return result.UsageResult, err
+		return result.Result, err
 	})
 	found := read(t, f, b)
-	if found.Usage["a"] > limit || found.Breaches != int64(outcomes[engine.HardBreach]) {
+	if found.Usage["a"] > limit || found.Breaches != int64(outcomes[budget.HardBreach]) {
 		t.Errorf("%+v, %v", found, outcomes)
 	}
 	wantReserved(t, f, b, amounts{})
@@ -272,7 +272,7 @@ func TestASettlementJoinsItsStep(t *testing.T) {
 	record := engine.StepRecord{Lease: l, Name: "ask"}
 	turn := func(fail error) error {
 		_, err := f.InStep(t.Context(), func(_ pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
-			settle(t, eng, l.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}})
+			settle(t, eng, l.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}})
 			return record, fail
 		}, nil)
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -32,7 +33,7 @@ func TestFailedTriesGiveBackTheirReservations(t *testing.T) {
 		}, 0, false, false},
 		{"a try whose settlement was refused", func(ctx context.Context, _ *fixture.Crew, _ pgx.Tx, held *worker.Reservation) error {
 			got, err := held.Settle(ctx, amounts{"a": 11})
-			if got.Outcome != engine.HardBreach {
+			if got.Outcome != budget.HardBreach {
 				return worker.Permanent(errors.Join(errors.New("was settled"), err))
 			}
 			return err
@@ -53,7 +54,7 @@ func TestFailedTriesGiveBackTheirReservations(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				if held.Outcome != engine.UsageOk {
+				if held.Outcome != budget.Ok {
 					return "", worker.Permanent(errors.New("no room"))
 				}
 				if err := test.try(ctx, c, tx, held); err != nil || tries == 3 {

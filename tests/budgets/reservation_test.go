@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -21,27 +22,27 @@ import (
 
 func of(budgets ...id.BudgetID) []id.BudgetID { return budgets }
 
-func reserve(t *testing.T, eng *engine.Engine, f id.Fence, budgets []id.BudgetID, key string, amounts amounts) engine.ReservationResult {
+func reserve(t *testing.T, eng *engine.Engine, f id.Fence, budgets []id.BudgetID, key string, amounts amounts) budget.ReserveResult {
 	t.Helper()
-	result, err := eng.Reserve(t.Context(), f, engine.ReserveSpec{Budgets: budgets, Amounts: amounts, Key: key})
+	result, err := budget.Reserve(t.Context(), eng, f, budget.ReserveSpec{Budgets: budgets, Amounts: amounts, Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-func settle(t *testing.T, eng *engine.Engine, f id.Fence, spec engine.SettleSpec) engine.ReservationResult {
+func settle(t *testing.T, eng *engine.Engine, f id.Fence, spec budget.SettleSpec) budget.ReserveResult {
 	t.Helper()
-	result, err := eng.Settle(t.Context(), f, spec)
+	result, err := budget.Settle(t.Context(), eng, f, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-func wantResult(t *testing.T, got, want engine.ReservationResult) {
+func wantResult(t *testing.T, got, want budget.ReserveResult) {
 	t.Helper()
-	if got.UsageResult != want.UsageResult || got.Budget != want.Budget || want.Left != nil && !maps.Equal(got.Left, want.Left) {
+	if got.Result != want.Result || got.Budget != want.Budget || want.Left != nil && !maps.Equal(got.Left, want.Left) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -66,17 +67,17 @@ func wantReserved(t *testing.T, f *fixture.Fixture, b id.BudgetID, want amounts)
 	}
 }
 
-var fits = engine.ReservationResult{UsageResult: ok}
+var fits = budget.ReserveResult{Result: ok}
 
 // breach is the result of a hard breach.
-func breach(b id.BudgetID, dimension string, current, reserved, limit int64) engine.ReservationResult {
-	return engine.ReservationResult{Budget: b, UsageResult: engine.UsageResult{
-		Outcome: engine.HardBreach, Dimension: dimension, Current: current, Reserved: reserved, Limit: limit,
+func breach(b id.BudgetID, dimension string, current, reserved, limit int64) budget.ReserveResult {
+	return budget.ReserveResult{Budget: b, Result: budget.Result{
+		Outcome: budget.HardBreach, Dimension: dimension, Current: current, Reserved: reserved, Limit: limit,
 	}}
 }
 
 // byReservations is a breach that would fit if other leases gave back what they have reserved.
-func byReservations(breach engine.ReservationResult) engine.ReservationResult {
+func byReservations(breach budget.ReserveResult) budget.ReserveResult {
 	breach.ByReservations = true
 	return breach
 }
@@ -88,25 +89,25 @@ func TestReservationsCountUntilTheyAreSettled(t *testing.T) {
 	b := create(t, f, limits{"a": {Hard: 10}, "b": {Soft: 3}})
 	report(t, f.Engine, b, "", amounts{"a": 2})
 	got := reserve(t, f.Engine, l, of(b), "", amounts{"a": 5, "b": 3, "c": 7})
-	wantResult(t, got, engine.ReservationResult{UsageResult: ok, Left: amounts{"a": 3, "b": 0}})
+	wantResult(t, got, budget.ReserveResult{Result: ok, Left: amounts{"a": 3, "b": 0}})
 	wantReserved(t, f, b, amounts{"a": 5, "b": 3, "c": 7})
 	wantUsage(t, f, b, amounts{"a": 2})
 
 	wantResult(t, reserve(t, f.Engine, other, of(b), "", amounts{"a": 4, "c": 1}), byReservations(breach(b, "a", 2, 5, 10)))
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 4}), byReservations(breach(b, "a", 2, 5, 10)).UsageResult)
-	wantOutcome(t, spend(t, f.Engine, b, l.Execution, "", amounts{"a": 4}), byReservations(breach(b, "a", 2, 5, 10)).UsageResult)
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 4}), byReservations(breach(b, "a", 2, 5, 10)).Result)
+	wantOutcome(t, spend(t, f.Engine, b, l.Execution, "", amounts{"a": 4}), byReservations(breach(b, "a", 2, 5, 10)).Result)
 	wantReserved(t, f, b, amounts{"a": 5, "b": 3, "c": 7})
-	soft := engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "b", Reserved: 4, Limit: 3}
-	wantResult(t, reserve(t, f.Engine, other, of(b), "", amounts{"a": 3, "b": 1}), engine.ReservationResult{UsageResult: soft, Budget: b})
+	soft := budget.Result{Outcome: budget.SoftBreach, Dimension: "b", Reserved: 4, Limit: 3}
+	wantResult(t, reserve(t, f.Engine, other, of(b), "", amounts{"a": 3, "b": 1}), budget.ReserveResult{Result: soft, Budget: b})
 	if found := read(t, f, b); found.Breaches != 3 || found.SoftBreaches != 0 || found.LastBreachDimension != "a" {
 		t.Errorf("%+v", found)
 	}
 
-	got = settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 4}})
-	wantResult(t, got, engine.ReservationResult{UsageResult: ok, Left: amounts{"a": 1}})
+	got = settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 4}})
+	wantResult(t, got, budget.ReserveResult{Result: ok, Left: amounts{"a": 1}})
 	wantUsage(t, f, b, amounts{"a": 6})
 	wantReserved(t, f, b, amounts{"a": 3, "b": 1})
-	wantResult(t, settle(t, f.Engine, other, engine.SettleSpec{Budgets: of(b)}), fits)
+	wantResult(t, settle(t, f.Engine, other, budget.SettleSpec{Budgets: of(b)}), fits)
 	wantReserved(t, f, b, amounts{})
 	wantUsage(t, f, b, amounts{"a": 6})
 }
@@ -120,15 +121,15 @@ func TestSettlingAPartAndMoreThanReserved(t *testing.T) {
 	reserve(t, f.Engine, l, of(b), "", amounts{"a": 4})
 	wantReserved(t, f, b, amounts{"a": 7})
 	// 6 used of 3 are 3 more, and so fit beside the 4.
-	wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 6}, Reserved: amounts{"a": 3}}), fits)
+	wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 6}, Reserved: amounts{"a": 3}}), fits)
 	wantReserved(t, f, b, amounts{"a": 4})
-	wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 5}}), breach(b, "a", 6, 4, 10))
+	wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 5}}), breach(b, "a", 6, 4, 10))
 	wantReserved(t, f, b, amounts{"a": 4})
 	wantUsage(t, f, b, amounts{"a": 6})
 	// The amount reserved fits, even if the limit is lower by now.
 	f.Exec(t, `UPDATE ff_budget_policy SET policy_json = jsonb_set(policy_json, '{hard_limits,a}', '1') WHERE budget_id = $1`, b.String())
-	soft := engine.UsageResult{Outcome: engine.SoftBreach, Dimension: "a", Current: 10, Limit: 7}
-	wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 4}}), engine.ReservationResult{UsageResult: soft, Budget: b})
+	soft := budget.Result{Outcome: budget.SoftBreach, Dimension: "a", Current: 10, Limit: 7}
+	wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 4}}), budget.ReserveResult{Result: soft, Budget: b})
 	wantReserved(t, f, b, amounts{})
 	if found := read(t, f, b); found.SoftBreaches != 1 {
 		t.Errorf("%+v", found)
@@ -141,7 +142,7 @@ func TestATreeOfBudgetsIsReservedAsAWhole(t *testing.T) {
 	l := f.Start(t).Lease.Fence
 	run, user, tenant := create(t, f, limits{"a": {Hard: 9}}), create(t, f, limits{"a": {Hard: 6}}), create(t, f, limits{"a": {Hard: 20}})
 	tree := of(run, user, tenant)
-	wantResult(t, reserve(t, f.Engine, l, tree, "", amounts{"a": 5}), engine.ReservationResult{UsageResult: ok, Left: amounts{"a": 1}})
+	wantResult(t, reserve(t, f.Engine, l, tree, "", amounts{"a": 5}), budget.ReserveResult{Result: ok, Left: amounts{"a": 1}})
 	wantResult(t, reserve(t, f.Engine, l, tree, "", amounts{"a": 2}), breach(user, "a", 0, 5, 6))
 	for _, b := range tree {
 		wantReserved(t, f, b, amounts{"a": 5})
@@ -149,12 +150,12 @@ func TestATreeOfBudgetsIsReservedAsAWhole(t *testing.T) {
 	if got := []int64{read(t, f, run).Breaches, read(t, f, user).Breaches, read(t, f, tenant).Breaches}; !slices.Equal(got, []int64{0, 1, 0}) {
 		t.Errorf("breaches %v", got)
 	}
-	wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: tree, Used: amounts{"a": 7}}), breach(user, "a", 0, 5, 6))
+	wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: tree, Used: amounts{"a": 7}}), breach(user, "a", 0, 5, 6))
 	for _, b := range tree {
 		wantReserved(t, f, b, amounts{"a": 5})
 		wantUsage(t, f, b, amounts{})
 	}
-	wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: tree, Used: amounts{"a": 6}}), fits)
+	wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: tree, Used: amounts{"a": 6}}), fits)
 	for _, b := range tree {
 		wantReserved(t, f, b, amounts{})
 		wantUsage(t, f, b, amounts{"a": 6})
@@ -230,7 +231,7 @@ func TestReservationsReturnWithTheirLease(t *testing.T) {
 				if n := read(t, f, b).Breaches; n != 0 {
 					t.Errorf("%d breaches", n)
 				}
-				_, err := f.Settle(t.Context(), held.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
+				_, err := budget.Settle(t.Context(), f.Engine, held.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 1}})
 				if _, lost := errors.AsType[*fferr.LeaseError](err); !lost && !errors.Is(err, fferr.ErrNotFound) {
 					t.Errorf("a lost lease settles: %v", err)
 				}
@@ -262,7 +263,7 @@ func TestReservationsOfRenewedLeasesStay(t *testing.T) {
 		t.Errorf("released %d, %v", n, err)
 	}
 	wantReserved(t, f, b, amounts{"a": 10})
-	wantResult(t, settle(t, f.Engine, held.Fence, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 10}}), fits)
+	wantResult(t, settle(t, f.Engine, held.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 10}}), fits)
 }
 
 // A key makes a repetition by the same lease safe. The reservation of another lease is a new one, and what another lease has
@@ -272,18 +273,18 @@ func TestRepetitionsOfReservations(t *testing.T) {
 	l, other := f.Start(t).Lease.Fence, f.Start(t).Lease.Fence
 	b := create(t, f, limits{"a": {Hard: 10}})
 	for range 2 {
-		wantResult(t, reserve(t, f.Engine, l, of(b), "k", amounts{"a": 4}), engine.ReservationResult{UsageResult: ok, Left: amounts{"a": 6}})
+		wantResult(t, reserve(t, f.Engine, l, of(b), "k", amounts{"a": 4}), budget.ReserveResult{Result: ok, Left: amounts{"a": 6}})
 		wantResult(t, reserve(t, f.Engine, l, of(b), "hard", amounts{"a": 7}), breach(b, "a", 0, 4, 10))
 	}
 	wantReserved(t, f, b, amounts{"a": 4})
 	wantResult(t, reserve(t, f.Engine, other, of(b), "k", amounts{"a": 4}), fits)
 	wantReserved(t, f, b, amounts{"a": 8})
 	for range 2 {
-		wantResult(t, settle(t, f.Engine, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}, Key: "s"}), fits)
+		wantResult(t, settle(t, f.Engine, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}, Key: "s"}), fits)
 		wantUsage(t, f, b, amounts{"a": 3})
 		wantReserved(t, f, b, amounts{"a": 4})
 	}
-	wantResult(t, settle(t, f.Engine, other, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}, Key: "s"}), fits)
+	wantResult(t, settle(t, f.Engine, other, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 3}, Key: "s"}), fits)
 	wantUsage(t, f, b, amounts{"a": 3})
 	wantReserved(t, f, b, amounts{})
 	if got := read(t, f, b).Breaches; got != 1 {
@@ -292,7 +293,7 @@ func TestRepetitionsOfReservations(t *testing.T) {
 	if err := f.CompleteExecution(t.Context(), engine.Lease{Fence: l}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: of(b), Key: "k"}); !errors.Is(err, fferr.ErrNotActive) && !errors.Is(err, fferr.ErrStaleLease) {
+	if _, err := budget.Reserve(t.Context(), f.Engine, l, budget.ReserveSpec{Budgets: of(b), Key: "k"}); !errors.Is(err, fferr.ErrNotActive) && !errors.Is(err, fferr.ErrStaleLease) {
 		t.Errorf("the key is asked before the lease: %v", err)
 	}
 }
@@ -308,10 +309,10 @@ func TestReservationsInACallersTransaction(t *testing.T) {
 		wantResult(t, reserve(t, eng, l, of(b), "", amounts{"a": 6}), breach(b, "a", 0, 6, 10))
 		stale := l
 		stale.Epoch--
-		if _, err := eng.Reserve(t.Context(), stale, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrStaleLease) {
+		if _, err := budget.Reserve(t.Context(), eng, stale, budget.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrStaleLease) {
 			t.Error(err)
 		}
-		wantResult(t, settle(t, eng, l, engine.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}), fits)
+		wantResult(t, settle(t, eng, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}), fits)
 		return rolledBack
 	})
 	if !errors.Is(err, rolledBack) {
@@ -336,11 +337,11 @@ func TestReservationsAtRepeatableRead(t *testing.T) {
 	b := create(t, f, limits{"a": {Hard: 10}})
 	for name, call := range map[string]func(eng *engine.Engine) error{
 		"reserve": func(eng *engine.Engine) error {
-			_, err := eng.Reserve(t.Context(), l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 6}})
+			_, err := budget.Reserve(t.Context(), eng, l, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 6}})
 			return err
 		},
 		"report": func(eng *engine.Engine) error {
-			_, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: amounts{"a": 6}})
+			_, err := budget.Report(t.Context(), eng, budget.Usage{Budget: b, Amounts: amounts{"a": 6}})
 			return err
 		},
 	} {
@@ -353,7 +354,7 @@ func TestReservationsAtRepeatableRead(t *testing.T) {
 		if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		settle(t, f.Engine, other, engine.SettleSpec{Budgets: of(b)})
+		settle(t, f.Engine, other, budget.SettleSpec{Budgets: of(b)})
 	}
 }
 
@@ -362,26 +363,26 @@ func TestReservationsRefuseBadInput(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease.Fence
 	b := create(t, f, nil)
-	many := make([]id.BudgetID, engine.MaxReservedBudgets+1)
+	many := make([]id.BudgetID, budget.MaxBudgets+1)
 	for i := range many {
 		many[i] = id.NewBudgetID()
 	}
-	for name, spec := range map[string]engine.ReserveSpec{
+	for name, spec := range map[string]budget.ReserveSpec{
 		"no budget": {}, "an empty budget": {Budgets: of(id.BudgetID{})}, "a budget twice": {Budgets: of(b, b)}, "too many": {Budgets: many},
 		"negative": {Budgets: of(b), Amounts: amounts{"a": -1}}, "no name": {Budgets: of(b), Amounts: amounts{"": 1}},
-		"a long key": {Budgets: of(b), Key: string(make([]byte, engine.MaxUsageKey+1))},
+		"a long key": {Budgets: of(b), Key: string(make([]byte, budget.MaxKey+1))},
 	} {
-		if _, err := f.Reserve(t.Context(), l, spec); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := budget.Reserve(t.Context(), f.Engine, l, spec); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("reserve, %s: %v", name, err)
 		}
-		if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: spec.Budgets, Used: spec.Amounts, Key: spec.Key}); !errors.Is(err, fferr.ErrInvalidInput) {
+		if _, err := budget.Settle(t.Context(), f.Engine, l, budget.SettleSpec{Budgets: spec.Budgets, Used: spec.Amounts, Key: spec.Key}); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("settle, %s: %v", name, err)
 		}
 	}
-	if _, err := f.Settle(t.Context(), l, engine.SettleSpec{Budgets: of(b), Reserved: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := budget.Settle(t.Context(), f.Engine, l, budget.SettleSpec{Budgets: of(b), Reserved: amounts{"a": -1}}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
-	if _, err := f.Reserve(t.Context(), id.Fence{}, engine.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := budget.Reserve(t.Context(), f.Engine, id.Fence{}, budget.ReserveSpec{Budgets: of(b)}); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Error(err)
 	}
 }

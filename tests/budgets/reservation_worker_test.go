@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -24,7 +25,7 @@ func TestHandlersReserveAndSettle(t *testing.T) {
 	for name, last := range map[string]func(ctx context.Context, job worker.Job[struct{}], held *worker.Reservation) error{
 		"settles": func(ctx context.Context, _ worker.Job[struct{}], held *worker.Reservation) error {
 			got, err := held.Settle(ctx, amounts{"a": 1})
-			wantResult(t, got, engine.ReservationResult{UsageResult: ok, Left: amounts{"a": 8}})
+			wantResult(t, got, budget.ReserveResult{Result: ok, Left: amounts{"a": 8}})
 			return err
 		},
 		"leaves it open": func(context.Context, worker.Job[struct{}], *worker.Reservation) error { return nil },
@@ -52,7 +53,7 @@ func TestHandlersReserveAndSettle(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				wantResult(t, third.ReservationResult, breach(own, "a", 0, 10, 10))
+				wantResult(t, third.ReserveResult, breach(own, "a", 0, 10, 10))
 				if _, err := third.Settle(ctx, nil); err != nil {
 					return "", err
 				}
@@ -114,10 +115,10 @@ func TestTurnsRefuseReservationsOfTheJob(t *testing.T) {
 // A job for a test reserves nothing.
 func TestReservationsOfAJobForATest(t *testing.T) {
 	held, err := worker.JobForTest("x").Reserve(t.Context(), id.NewBudgetID(), amounts{"a": 1})
-	if err != nil || held.Outcome != engine.UsageOk {
+	if err != nil || held.Outcome != budget.Ok {
 		t.Fatalf("%+v, %v", held, err)
 	}
-	if got, err := held.Settle(t.Context(), amounts{"a": 1}); err != nil || got.Outcome != engine.UsageOk {
+	if got, err := held.Settle(t.Context(), amounts{"a": 1}); err != nil || got.Outcome != budget.Ok {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -15,7 +16,7 @@ import (
 // beginning of its new interval.
 func TestABudgetIsResetOnceBesideAnOperator(t *testing.T) {
 	f := fixture.NewCloned(t)
-	b := create(t, f, nil, func(s *engine.BudgetSpec) { s.ResetEvery = time.Hour })
+	b := create(t, f, nil, func(s *budget.Spec) { s.ResetEvery = time.Hour })
 	report(t, f.Engine, b, "", amounts{"a": 1})
 	f.Advance(90 * time.Minute)
 	r := f.StoppedBefore(t, "TakeDueBudget")
@@ -25,7 +26,7 @@ func TestABudgetIsResetOnceBesideAnOperator(t *testing.T) {
 		return err
 	})
 	r.AwaitStop(t)
-	next, err := f.Operator().ResetBudget(t.Context(), b)
+	next, err := budget.Reset(t.Context(), f.Engine, b)
 	must(t, err)
 	report(t, f.Engine, b, "", amounts{"a": 2})
 	r.Resume()
@@ -42,7 +43,7 @@ func TestABudgetIsResetOnceBesideAnOperator(t *testing.T) {
 func TestRoomInABudgetRingsTheGate(t *testing.T) {
 	for name, makeRoom := range map[string]func(t *testing.T, f *fixture.Fixture, b id.BudgetID, holder engine.Lease){
 		"a reset by an operator": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
-			_, err := f.Operator().ResetBudget(t.Context(), b)
+			_, err := budget.Reset(t.Context(), f.Engine, b)
 			must(t, err)
 		},
 		"a scheduled reset": func(t *testing.T, f *fixture.Fixture, _ id.BudgetID, _ engine.Lease) {
@@ -50,19 +51,19 @@ func TestRoomInABudgetRingsTheGate(t *testing.T) {
 			fixture.Run(t, upkeep.Of(f.Engine).ResetBudgets, 1)
 		},
 		"a higher limit": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
-			must(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 11}}}))
+			must(t, budget.Set(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 11}}}))
 		},
 		"a deletion": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, _ engine.Lease) {
-			must(t, f.Operator().DeleteBudget(t.Context(), b))
+			must(t, budget.Delete(t.Context(), f.Engine, b))
 		},
 		"a release": func(t *testing.T, f *fixture.Fixture, b id.BudgetID, holder engine.Lease) {
-			_, err := f.ReleaseBudget(t.Context(), b, holder.Execution)
+			_, err := budget.Release(t.Context(), f.Engine, b, holder.Execution)
 			must(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			b := create(t, f, limits{"a": {Hard: 10}}, func(s *engine.BudgetSpec) { s.ResetEvery = time.Hour })
+			b := create(t, f, limits{"a": {Hard: 10}}, func(s *budget.Spec) { s.ResetEvery = time.Hour })
 			holder := f.Start(t)
 			spend(t, f.Engine, b, holder.ID, "", amounts{"a": 10})
 			x := f.Create(t, under(b))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -13,13 +14,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func kept(d time.Duration) func(*engine.BudgetSpec) {
-	return func(s *engine.BudgetSpec) { s.Retention = d }
+func kept(d time.Duration) func(*budget.Spec) {
+	return func(s *budget.Spec) { s.Retention = d }
 }
 
 func wantGone(t *testing.T, f *fixture.Fixture, b id.BudgetID) {
 	t.Helper()
-	if _, err := f.Budget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := budget.Get(t.Context(), f.Engine, b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("budget %s: %v, want it to be deleted", b, err)
 	}
 }
@@ -60,11 +61,11 @@ func TestBudgetsInUseAreKept(t *testing.T) {
 			return nil
 		}},
 		"a change": {func(t *testing.T, f *fixture.Fixture, b id.BudgetID) func() {
-			must(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 10}}, Retention: time.Hour}))
+			must(t, budget.Set(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 10}}, Retention: time.Hour}))
 			return nil
 		}},
 		"a reset": {func(t *testing.T, f *fixture.Fixture, b id.BudgetID) func() {
-			next, err := f.Operator().ResetBudget(t.Context(), b)
+			next, err := budget.Reset(t.Context(), f.Engine, b)
 			if err != nil || !next.IsZero() {
 				t.Errorf("the next reset is at %v, %v", next, err)
 			}
@@ -108,13 +109,13 @@ func TestBudgetsInUseAreKept(t *testing.T) {
 // A report or a reservation that comes after the job has found a budget due keeps it. L11
 func TestUseBesideTheRetentionOfABudget(t *testing.T) {
 	for _, statement := range []string{"TakeDueBudget", "GetBudgetUse"} {
-		for name, use := range map[string]func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error){
-			"a report": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (engine.UsageOutcome, error) {
-				r, err := eng.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": 11}})
+		for name, use := range map[string]func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (budget.Outcome, error){
+			"a report": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, _ id.Fence) (budget.Outcome, error) {
+				r, err := budget.Report(ctx, eng, budget.Usage{Budget: b, Amounts: amounts{"a": 11}})
 				return r.Outcome, err
 			},
-			"a reservation": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (engine.UsageOutcome, error) {
-				r, err := eng.Reserve(ctx, l, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 11}})
+			"a reservation": func(ctx context.Context, eng *engine.Engine, b id.BudgetID, l id.Fence) (budget.Outcome, error) {
+				r, err := budget.Reserve(ctx, eng, l, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"a": 11}})
 				return r.Outcome, err
 			},
 		} {
@@ -133,7 +134,7 @@ func TestUseBesideTheRetentionOfABudget(t *testing.T) {
 				})
 				r.AwaitStop(t)
 				if statement == "TakeDueBudget" { // the job has no lock yet
-					if got, err := use(t.Context(), f.Engine, b, l.Fence); err != nil || got != engine.UsageOk {
+					if got, err := use(t.Context(), f.Engine, b, l.Fence); err != nil || got != budget.Ok {
 						t.Fatal(got, err)
 					}
 					r.Resume()
@@ -164,17 +165,17 @@ func TestUseBesideTheRetentionOfABudget(t *testing.T) {
 // A retention is of budgets without resets.
 func TestRetentionsOfBudgetsAreChecked(t *testing.T) {
 	f := fixture.New(t)
-	for _, spec := range []engine.BudgetSpec{
+	for _, spec := range []budget.Spec{
 		{Retention: -1}, {Retention: time.Microsecond}, {Retention: time.Hour, ResetEvery: time.Hour},
 	} {
-		_, err := f.CreateBudget(t.Context(), spec)
+		_, err := budget.Create(t.Context(), f.Engine, spec)
 		fixture.WantInputError(t, err, "Retention")
 	}
-	spec := engine.BudgetSpec{ID: create(t, f, nil, kept(time.Hour)), Retention: time.Minute}
-	if created, err := f.CreateBudget(t.Context(), spec); err != nil || created.Matches {
+	spec := budget.Spec{ID: create(t, f, nil, kept(time.Hour)), Retention: time.Minute}
+	if created, err := budget.Create(t.Context(), f.Engine, spec); err != nil || created.Matches {
 		t.Errorf("%+v, %v", created, err)
 	}
-	must(t, f.Operator().SetBudget(t.Context(), spec))
+	must(t, budget.Set(t.Context(), f.Engine, spec))
 	if got := read(t, f, spec.ID); got.Retention != time.Minute {
 		t.Errorf("%+v", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -16,60 +17,60 @@ import (
 func TestBudgetsHaveKeys(t *testing.T) {
 	f := fixture.New(t)
 	key := "tenant/" + f.Name
-	spec := engine.BudgetSpec{Key: key, Limits: limits{"a": {Hard: 10}}}
-	created, err := f.CreateBudget(t.Context(), spec)
-	if want := (engine.BudgetCreated{ID: id.BudgetIDOf(engine.DefaultNamespace, key), Matches: true}); err != nil || created != want {
+	spec := budget.Spec{Key: key, Limits: limits{"a": {Hard: 10}}}
+	created, err := budget.Create(t.Context(), f.Engine, spec)
+	if want := (budget.Created{ID: id.BudgetIDOf(engine.DefaultNamespace, key), Matches: true}); err != nil || created != want {
 		t.Fatalf("%+v, %v, want %+v", created, err, want)
 	}
 	if got := read(t, f, created.ID); got.Key != key || got.Namespace != engine.DefaultNamespace {
 		t.Errorf("%+v", got)
 	}
 	spec.ID, spec.Namespace = created.ID, engine.DefaultNamespace
-	again, err := f.CreateBudget(t.Context(), spec)
-	if want := (engine.BudgetCreated{ID: created.ID, Duplicate: true, Matches: true}); err != nil || again != want {
+	again, err := budget.Create(t.Context(), f.Engine, spec)
+	if want := (budget.Created{ID: created.ID, Duplicate: true, Matches: true}); err != nil || again != want {
 		t.Errorf("%+v, %v, want %+v", again, err, want)
 	}
-	unnamed, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: created.ID, Limits: spec.Limits})
+	unnamed, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: created.ID, Limits: spec.Limits})
 	if err != nil || unnamed.Matches {
 		t.Errorf("%+v, %v", unnamed, err)
 	}
 	if id.BudgetIDOf("other", key) == created.ID || id.BudgetIDOf(engine.DefaultNamespace, key+"x") == created.ID {
 		t.Error("two keys have one id")
 	}
-	for _, spec := range []engine.BudgetSpec{
-		{Key: key, ID: id.NewBudgetID()}, {Key: strings.Repeat("k", engine.MaxBudgetKey+1)}, {Key: "\x00"},
+	for _, spec := range []budget.Spec{
+		{Key: key, ID: id.NewBudgetID()}, {Key: strings.Repeat("k", budget.MaxKey+1)}, {Key: "\x00"},
 	} {
-		_, err := f.CreateBudget(t.Context(), spec)
+		_, err := budget.Create(t.Context(), f.Engine, spec)
 		fixture.WantInputError(t, err, "Key")
 	}
-	_, err = f.CreateBudget(t.Context(), engine.BudgetSpec{Namespace: "other"})
+	_, err = budget.Create(t.Context(), f.Engine, budget.Spec{Namespace: "other"})
 	fixture.WantInputError(t, err, "Namespace")
-	spec = engine.BudgetSpec{Key: key, Namespace: "other"}
-	if other, err := f.CreateBudget(t.Context(), spec); err != nil || other.Duplicate || other.ID != id.BudgetIDOf("other", key) {
+	spec = budget.Spec{Key: key, Namespace: "other"}
+	if other, err := budget.Create(t.Context(), f.Engine, spec); err != nil || other.Duplicate || other.ID != id.BudgetIDOf("other", key) {
 		t.Errorf("%+v, %v", other, err)
 	}
-	for _, spec := range []engine.BudgetSpec{{Key: key}, {ID: created.ID}} {
-		must(t, f.Operator().SetBudget(t.Context(), spec))
+	for _, spec := range []budget.Spec{{Key: key}, {ID: created.ID}} {
+		must(t, budget.Set(t.Context(), f.Engine, spec))
 		if got := read(t, f, created.ID); got.Key != key || got.Namespace != engine.DefaultNamespace || len(got.Limits) > 0 {
 			t.Errorf("%+v", got)
 		}
 	}
 }
 
-// SetBudget replaces limits, interval, labels and CancelOnBreach, and leaves the usage alone. Reports are held to the new
+// Set replaces limits, interval, labels and CancelOnBreach, and leaves the usage alone. Reports are held to the new
 // limits from then on. Only another interval begins anew. L11
 func TestBudgetsCanBeSet(t *testing.T) {
 	f := fixture.NewCloned(t)
-	b := create(t, f, limits{"a": {Hard: 10}}, func(s *engine.BudgetSpec) { s.ResetEvery = time.Hour })
+	b := create(t, f, limits{"a": {Hard: 10}}, func(s *budget.Spec) { s.ResetEvery = time.Hour })
 	report(t, f.Engine, b, "", amounts{"a": 8})
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 3}), breach(b, "a", 8, 0, 10).UsageResult)
-	set := func(change ...func(*engine.BudgetSpec)) engine.Budget {
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 3}), breach(b, "a", 8, 0, 10).Result)
+	set := func(change ...func(*budget.Spec)) budget.Budget {
 		t.Helper()
-		spec := engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 12}}, ResetEvery: time.Hour}
+		spec := budget.Spec{ID: b, Limits: limits{"a": {Hard: 12}}, ResetEvery: time.Hour}
 		for _, change := range change {
 			change(&spec)
 		}
-		must(t, f.Operator().SetBudget(t.Context(), spec))
+		must(t, budget.Set(t.Context(), f.Engine, spec))
 		got := read(t, f, b)
 		if got.Labels != spec.Labels || got.CancelOnBreach != spec.CancelOnBreach || got.ResetEvery != spec.ResetEvery || got.Limits["a"] != spec.Limits["a"] ||
 			got.Breaches != 1 || got.Corruption != "" || !got.ChangedAt.Equal(f.Time()) {
@@ -84,29 +85,29 @@ func TestBudgetsCanBeSet(t *testing.T) {
 	}
 	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 3}), ok)
 	wantUsage(t, f, b, amounts{"a": 11})
-	set(func(s *engine.BudgetSpec) { s.Limits = limits{"a": {Hard: 5}} })
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 1}), breach(b, "a", 11, 0, 5).UsageResult)
+	set(func(s *budget.Spec) { s.Limits = limits{"a": {Hard: 5}} })
+	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 1}), breach(b, "a", 11, 0, 5).Result)
 	f.Flush()
 	f.Exec(t, `UPDATE ff_budget_policy SET breach_count = 1 WHERE budget_id = $1`, b.String())
 	f.Exec(t, `UPDATE ff_budget_policy SET policy_json = '[1]', breach_count = 1 WHERE budget_id = $1`, b.String())
-	if got := set(func(s *engine.BudgetSpec) { s.Labels.ScopeType = "tenant" }); !got.NextReset.Equal(f.Time().Add(time.Hour)) {
+	if got := set(func(s *budget.Spec) { s.Labels.ScopeType = "tenant" }); !got.NextReset.Equal(f.Time().Add(time.Hour)) {
 		t.Errorf("the next reset is at %v", got.NextReset)
 	}
-	if got := set(func(s *engine.BudgetSpec) { s.ResetEvery = 0 }); !got.NextReset.IsZero() {
+	if got := set(func(s *budget.Spec) { s.ResetEvery = 0 }); !got.NextReset.IsZero() {
 		t.Errorf("the next reset is at %v", got.NextReset)
 	}
-	if got := set(func(s *engine.BudgetSpec) { s.ResetEvery = time.Minute }); !got.NextReset.Equal(f.Time().Add(time.Minute)) {
+	if got := set(func(s *budget.Spec) { s.ResetEvery = time.Minute }); !got.NextReset.Equal(f.Time().Add(time.Minute)) {
 		t.Errorf("the next reset is at %v", got.NextReset)
 	}
 	wantUsage(t, f, b, amounts{"a": 11})
-	if err := f.Operator().SetBudget(t.Context(), engine.BudgetSpec{Key: "none of this name"}); !errors.Is(err, fferr.ErrNotFound) {
+	if err := budget.Set(t.Context(), f.Engine, budget.Spec{Key: "none of this name"}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
-	fixture.WantInputError(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{}), "budget")
-	fixture.WantInputError(t, f.Operator().SetBudget(t.Context(), engine.BudgetSpec{ID: b, ResetEvery: -1}), "ResetEvery")
+	fixture.WantInputError(t, budget.Set(t.Context(), f.Engine, budget.Spec{}), "budget")
+	fixture.WantInputError(t, budget.Set(t.Context(), f.Engine, budget.Spec{ID: b, ResetEvery: -1}), "ResetEvery")
 }
 
-// DeleteBudget deletes all that is stored for a budget but the keys of reports. A new one with its id begins at 0. L11
+// Delete deletes all that is stored for a budget but the keys of reports. A new one with its id begins at 0. L11
 func TestBudgetsCanBeDeleted(t *testing.T) {
 	f := fixture.NewCloned(t)
 	b, other := create(t, f, limits{"a": {Hard: 10}}), create(t, f, limits{"a": {Hard: 10}})
@@ -115,8 +116,8 @@ func TestBudgetsCanBeDeleted(t *testing.T) {
 		spend(t, f.Engine, of, x.ID, "", amounts{"a": 2})
 		reserve(t, f.Engine, x.Lease.Fence, []id.BudgetID{of}, "", amounts{"a": 3})
 	}
-	must(t, f.Operator().DeleteBudget(t.Context(), b))
-	if _, err := f.Budget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
+	must(t, budget.Delete(t.Context(), f.Engine, b))
+	if _, err := budget.Get(t.Context(), f.Engine, b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	for _, table := range []string{"ff_budget_policy", "ff_budget_usage", "ff_budget_usage_by_exec", "ffx_budget_reservation"} {
@@ -124,10 +125,10 @@ func TestBudgetsCanBeDeleted(t *testing.T) {
 			t.Errorf("%s has %v, want %s", table, got, other)
 		}
 	}
-	if err := f.Operator().DeleteBudget(t.Context(), b); !errors.Is(err, fferr.ErrNotFound) {
+	if err := budget.Delete(t.Context(), f.Engine, b); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := f.CreateBudget(t.Context(), engine.BudgetSpec{ID: b, Limits: limits{"a": {Hard: 4}}}); err != nil {
+	if _, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 4}}}); err != nil {
 		t.Fatal(err)
 	}
 	wantResult(t, reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 4}), fits)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -18,11 +19,11 @@ func TestConcurrentRequestsCantPassBeforeTheSpendIsRecorded_litellm34732(t *test
 	const callers, fit = 32, 3
 	b := create(t, f, limits{"cents": {Hard: fit*10 + 9}})
 	leases := f.StartMany(t, callers)
-	outcomes := together(t, callers, callers, func(ctx context.Context, n int) (engine.UsageResult, error) {
-		result, err := f.Reserve(ctx, leases[n].Lease.Fence, engine.ReserveSpec{Budgets: of(b), Amounts: amounts{"cents": 10}})
-		return result.UsageResult, err
+	outcomes := together(t, callers, callers, func(ctx context.Context, n int) (budget.Result, error) {
+		result, err := budget.Reserve(ctx, f.Engine, leases[n].Lease.Fence, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"cents": 10}})
+		return result.Result, err
 	})
-	if outcomes[engine.UsageOk] != fit || outcomes[engine.HardBreach] != callers-fit {
+	if outcomes[budget.Ok] != fit || outcomes[budget.HardBreach] != callers-fit {
 		t.Errorf("%v", outcomes)
 	}
 	wantReserved(t, f, b, amounts{"cents": fit * 10})
@@ -37,7 +38,7 @@ func TestEveryWayInIsHeldToASpentBudget_litellm26672(t *testing.T) {
 	report(t, f.Rival(t).Engine, b, "", amounts{"a": 10})
 	for name, call := range breaches {
 		for _, eng := range []*engine.Engine{f.Engine, f.Rival(t).Engine} {
-			if got := call(t, eng, l, b, 1); got.Outcome != engine.HardBreach || got.Current != 10 {
+			if got := call(t, eng, l, b, 1); got.Outcome != budget.HardBreach || got.Current != 10 {
 				t.Errorf("%s: %+v", name, got)
 			}
 		}
@@ -57,10 +58,10 @@ func TestConcurrentFirstRequestsAreHeldToTheBudget_litellm40095(t *testing.T) {
 	const callers = 8
 	engines := []*engine.Engine{f.Rival(t).Engine, f.Rival(t).Engine}
 	b := create(t, f, limits{"cents": {Hard: 1}})
-	outcomes := together(t, callers, callers, func(ctx context.Context, n int) (engine.UsageResult, error) {
-		return engines[n%2].Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"cents": 1}})
+	outcomes := together(t, callers, callers, func(ctx context.Context, n int) (budget.Result, error) {
+		return budget.Report(ctx, engines[n%2], budget.Usage{Budget: b, Amounts: amounts{"cents": 1}})
 	})
-	if outcomes[engine.UsageOk] != 1 || outcomes[engine.HardBreach] != callers-1 {
+	if outcomes[budget.Ok] != 1 || outcomes[budget.HardBreach] != callers-1 {
 		t.Errorf("%v", outcomes)
 	}
 	wantUsage(t, f, b, amounts{"cents": 1})
@@ -80,19 +81,19 @@ func TestNothingThatFitsIsRefusedUnderLoad_litellm36926(t *testing.T) {
 		used += int64(n%3) + 1
 	}
 	b := create(t, f, limits{"a": {Hard: used + callers*most}})
-	outcomes := together(t, callers, calls, func(ctx context.Context, n int) (engine.UsageResult, error) {
+	outcomes := together(t, callers, calls, func(ctx context.Context, n int) (budget.Result, error) {
 		eng, l, budgets := engines[n%2], leases[n%callers].Lease.Fence, []id.BudgetID{b}
 		reserved := amounts{"a": most}
-		if result, err := eng.Reserve(ctx, l, engine.ReserveSpec{Budgets: budgets, Amounts: reserved}); err != nil || result.Outcome != engine.UsageOk {
-			return result.UsageResult, err
+		if result, err := budget.Reserve(ctx, eng, l, budget.ReserveSpec{Budgets: budgets, Amounts: reserved}); err != nil || result.Outcome != budget.Ok {
+			return result.Result, err
 		}
-		result, err := eng.Settle(ctx, l, engine.SettleSpec{Budgets: budgets, Used: amounts{"a": int64(n % 3)}, Reserved: reserved})
-		if err != nil || result.Outcome != engine.UsageOk {
-			return result.UsageResult, err
+		result, err := budget.Settle(ctx, eng, l, budget.SettleSpec{Budgets: budgets, Used: amounts{"a": int64(n % 3)}, Reserved: reserved})
+		if err != nil || result.Outcome != budget.Ok {
+			return result.Result, err
 		}
-		return eng.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: amounts{"a": 1}})
+		return budget.Report(ctx, eng, budget.Usage{Budget: b, Amounts: amounts{"a": 1}})
 	})
-	if outcomes[engine.UsageOk] != calls {
+	if outcomes[budget.Ok] != calls {
 		t.Errorf("%v", outcomes)
 	}
 	wantUsage(t, f, b, amounts{"a": used})

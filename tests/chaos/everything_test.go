@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
@@ -42,7 +43,7 @@ func TestEverythingIsExactUnderKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	goesOn := soak.For(t, time.Second)
-	budget, err := eng.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{tokens: {Hard: 1 << 40}}})
+	budgets, err := budget.Create(t.Context(), eng, budget.Spec{Limits: map[string]budget.Limit{tokens: {Hard: 1 << 40}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestEverythingIsExactUnderKills(t *testing.T) {
 	var consumer sync.WaitGroup
 	consumer.Go(func() { f.consumeEnds(consuming, eng) })
 
-	orders := f.sell(eng, budget.ID, soak.Size(t, 150, 400), goesOn)
+	orders := f.sell(eng, budgets.ID, soak.Size(t, 150, 400), goesOn)
 	if err := eng.Operator().DeleteSchedule(t.Context(), engine.ScheduleName{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestEverythingIsExactUnderKills(t *testing.T) {
 	}
 	checkBooks(t, pool, orders)
 	checkPlaces(t, pool, "ship/concurrency")
-	if got, err := eng.Budget(t.Context(), budget.ID); err != nil || got.Usage[tokens] != int64(orders)*orderTokens || got.Reserved[tokens] != 0 {
+	if got, err := budget.Get(t.Context(), eng, budgets.ID); err != nil || got.Usage[tokens] != int64(orders)*orderTokens || got.Reserved[tokens] != 0 {
 		t.Errorf("the budget has %+v, want %d used, %v", got, orders*orderTokens, err)
 	}
 }

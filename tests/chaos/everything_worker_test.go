@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/stream"
@@ -118,7 +119,7 @@ func spend(ctx context.Context, job worker.Job[order]) error {
 	if err != nil {
 		return err
 	}
-	if held.Outcome == engine.HardBreach {
+	if held.Outcome == budget.HardBreach {
 		return worker.Permanent(fmt.Errorf("a budget without end is used up: %+v", held))
 	}
 	held.Key = fmt.Sprint("order ", job.Args.Number)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
@@ -41,7 +42,7 @@ func (s *shapeWorker) reserve(ctx context.Context, job worker.Job[reserving]) (r
 			return result{}, err
 		}
 		used, settles := usedIn(round)
-		if held.Outcome == engine.HardBreach || !settles {
+		if held.Outcome == budget.HardBreach || !settles {
 			continue
 		}
 		held.Key = fmt.Sprintf("%s/%d/%d", job.ID.UUID(), round, used)
@@ -49,7 +50,7 @@ func (s *shapeWorker) reserve(ctx context.Context, job worker.Job[reserving]) (r
 		if err != nil {
 			return result{}, err
 		}
-		if settled.Outcome == engine.HardBreach {
+		if settled.Outcome == budget.HardBreach {
 			return result{}, worker.Permanent(fmt.Errorf("a settlement within its reservation was refused: %+v", settled))
 		}
 	}
@@ -113,7 +114,7 @@ func createTrees(t *testing.T, eng *engine.Engine, executions int) (users, runs 
 	}
 	demand := each * int64(executions) / (perUser * manyUsers)
 	budget := func(limit int64) id.BudgetID {
-		created, err := eng.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{tokens: {Hard: limit}}})
+		created, err := budget.Create(t.Context(), eng, budget.Spec{Limits: map[string]budget.Limit{tokens: {Hard: limit}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func createTrees(t *testing.T, eng *engine.Engine, executions int) (users, runs 
 func watchBudgets(ctx context.Context, t *testing.T, eng *engine.Engine, budgets []id.BudgetID) (looks int) {
 	for ; ctx.Err() == nil; looks++ {
 		b := budgets[looks%len(budgets)]
-		found, err := eng.Budget(ctx, b)
+		found, err := budget.Get(ctx, eng, b)
 		if err == nil && found.Usage[tokens]+found.Reserved[tokens] > found.Limits[tokens].Hard {
 			t.Errorf("%s is overspent: used %d, reserved %d of %d", b, found.Usage[tokens], found.Reserved[tokens], found.Limits[tokens].Hard)
 		}
@@ -196,7 +197,7 @@ func checkSettlements(t *testing.T, pool *pgxpool.Pool, eng *engine.Engine, user
 	}
 	check := func(b id.BudgetID, want int64) {
 		t.Helper()
-		found, err := eng.Budget(t.Context(), b)
+		found, err := budget.Get(t.Context(), eng, b)
 		if err != nil {
 			t.Fatal(err)
 		}

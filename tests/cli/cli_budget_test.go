@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -23,7 +24,7 @@ func TestCLIBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := eng.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: map[string]int64{"tokens": 60}}); err != nil {
+	if _, err := budget.Report(t.Context(), eng, budget.Usage{Budget: b, Amounts: map[string]int64{"tokens": 60}}); err != nil {
 		t.Fatal(err)
 	}
 	ff.run(t, f.Url, "budget", "list").succeeds(t, "tokens 60 of 100, soft 50")
@@ -34,8 +35,8 @@ func TestCLIBudgets(t *testing.T) {
 	ff.run(t, f.Url, "budget", "show", id.NewBudgetID().String()).fails(t, cliNotFound, "ff budget list")
 	ff.run(t, f.Url, "budget", "show", "tea").fails(t, cliNotFound, "the key")
 	ff.run(t, f.Url, "budget", "set", b.String(), "--hard", "tokens=200", "--soft", "tokens=0", "--cancel-on-breach").succeeds(t, "is changed")
-	got, err := eng.Budget(t.Context(), b)
-	if want := (engine.BudgetLimit{Hard: 200}); err != nil || got.Limits["tokens"] != want || !got.CancelOnBreach || got.ResetEvery != 24*time.Hour {
+	got, err := budget.Get(t.Context(), eng, b)
+	if want := (budget.Limit{Hard: 200}); err != nil || got.Limits["tokens"] != want || !got.CancelOnBreach || got.ResetEvery != 24*time.Hour {
 		t.Errorf("%+v, %v", got, err)
 	}
 	ff.run(t, f.Url, "budget", "set", b.String(), "--hard", "tokens").fails(t, cliUsage, "DIMENSION=NUMBER")
@@ -46,7 +47,7 @@ func TestCLIBudgets(t *testing.T) {
 	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").succeeds(t, "is deleted")
 	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").fails(t, cliNotFound, "ff budget list")
 	ff.run(t, f.Url, "budget", "create", "--hard", "tokens").fails(t, cliUsage, "DIMENSION=NUMBER")
-	if got, err := eng.Budget(t.Context(), b); err != nil || got.Limits["a=b"].Soft != 7 || !strings.HasPrefix(got.Labels.ScopeType, "tenant") {
+	if got, err := budget.Get(t.Context(), eng, b); err != nil || got.Limits["a=b"].Soft != 7 || !strings.HasPrefix(got.Labels.ScopeType, "tenant") {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

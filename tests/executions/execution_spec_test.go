@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -198,23 +199,23 @@ var actedOn = map[string]string{
 	"Reclaim.Grant.ExpiresAt":                   "TestReclaimVerifiesItsGrant_E36",
 	"Config.UnsignedResumeGrants":               "TestUnsignedResumeGrants_E36",
 	"AdmissionSpec.Jitter":                      "TestJitterIsRandom_B25",
-	"BudgetSpec.Labels.ScopeType":               "TestCreateAndRead_B1_B19",
-	"BudgetSpec.Labels.ScopeID":                 "TestCreateAndRead_B1_B19",
-	"BudgetSpec.Labels.Mode":                    "TestCreateAndRead_B1_B19",
-	"BudgetSpec.Labels.OnHardLimit":             "TestCreateAndRead_B1_B19",
-	"BudgetSpec.Labels.OnSoftLimit":             "TestCreateAndRead_B1_B19",
-	"BudgetSpec.CancelOnBreach":                 "TestABreachCancelsWorkInFlight",
-	"BudgetSpec.ID":                             "TestCreateAndRead_B1_B19",
-	"BudgetSpec.Key":                            "TestBudgetsHaveKeys",
-	"BudgetSpec.Namespace":                      "TestBudgetsHaveKeys",
-	"BudgetSpec.Limits":                         "TestReportsAreHeldToTheirLimits_B39",
-	"BudgetSpec.ResetEvery":                     "TestScheduledResetsKeepTheirPhase_B18_B36",
-	"BudgetSpec.Retention":                      "TestUnusedBudgetsAreDeleted",
+	"Spec.Labels.ScopeType":                     "TestCreateAndRead_B1_B19",
+	"Spec.Labels.ScopeID":                       "TestCreateAndRead_B1_B19",
+	"Spec.Labels.Mode":                          "TestCreateAndRead_B1_B19",
+	"Spec.Labels.OnHardLimit":                   "TestCreateAndRead_B1_B19",
+	"Spec.Labels.OnSoftLimit":                   "TestCreateAndRead_B1_B19",
+	"Spec.CancelOnBreach":                       "TestABreachCancelsWorkInFlight",
+	"Spec.ID":                                   "TestCreateAndRead_B1_B19",
+	"Spec.Key":                                  "TestBudgetsHaveKeys",
+	"Spec.Namespace":                            "TestBudgetsHaveKeys",
+	"Spec.Limits":                               "TestReportsAreHeldToTheirLimits_B39",
+	"Spec.ResetEvery":                           "TestScheduledResetsKeepTheirPhase_B18_B36",
+	"Spec.Retention":                            "TestUnusedBudgetsAreDeleted",
 	"Usage.Budget":                              "TestReportsAreHeldToTheirLimits_B39",
 	"Usage.Amounts":                             "TestReportsAreHeldToTheirLimits_B39",
-	"Usage.InputTokens":                         "TestStandardFieldsOfAWorker_B9",
-	"Usage.OutputTokens":                        "TestStandardFieldsOfAWorker_B9",
-	"Usage.Wall":                                "TestStandardFieldsOfAWorker_B9",
+	"Usage.InputTokens":                         "TestReportsHaveStandardFields_B9",
+	"Usage.OutputTokens":                        "TestReportsHaveStandardFields_B9",
+	"Usage.Wall":                                "TestReportsHaveStandardFields_B9",
 	"Usage.Key":                                 "TestKeysBelongToTheirBudget_B11_B13",
 	"ReserveSpec.Budgets":                       "TestATreeOfBudgetsIsReservedAsAWhole",
 	"ReserveSpec.Amounts":                       "TestReservationsCountUntilTheyAreSettled",
@@ -260,8 +261,8 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),
 	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
-	reflect.TypeFor[engine.AdmissionSpec](), reflect.TypeFor[engine.BudgetSpec](), reflect.TypeFor[engine.Usage](), reflect.TypeFor[engine.Spend](),
-	reflect.TypeFor[engine.ReserveSpec](), reflect.TypeFor[engine.SettleSpec](),
+	reflect.TypeFor[engine.AdmissionSpec](), reflect.TypeFor[budget.Spec](), reflect.TypeFor[budget.Usage](), reflect.TypeFor[budget.Spend](),
+	reflect.TypeFor[budget.ReserveSpec](), reflect.TypeFor[budget.SettleSpec](),
 }
 
 // fields returns the paths of all exported fields below a type that have none below them.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
@@ -31,6 +32,7 @@ func TestNoTextThatCannotBeStoredIsSent(t *testing.T) {
 		func(e *engine.Engine) any { return e.Operator() },
 		func(e *engine.Engine) any { return upkeep.Of(e) },
 		func(e *engine.Engine) any { return e.Grants() },
+		func(e *engine.Engine) any { return budgets{e} },
 		func(e *engine.Engine) any { return consumers{e} },
 	} {
 		methods := reflect.TypeOf(of(f.Engine))
@@ -59,6 +61,31 @@ func (c consumers) RemoveConsumer(ctx context.Context, o events.Outbox, name str
 func (c consumers) SetAside(ctx context.Context, o events.Outbox, name string) error {
 	_, err := events.SetAside(ctx, c.e, o, name, events.Beginning, 1)
 	return err
+}
+
+// budgets are the functions of package budget that take text.
+type budgets struct{ e *engine.Engine }
+
+func (b budgets) Create(ctx context.Context, spec budget.Spec) (budget.Created, error) {
+	return budget.Create(ctx, b.e, spec)
+}
+
+func (b budgets) Set(ctx context.Context, spec budget.Spec) error { return budget.Set(ctx, b.e, spec) }
+
+func (b budgets) Report(ctx context.Context, usage budget.Usage) (budget.Result, error) {
+	return budget.Report(ctx, b.e, usage)
+}
+
+func (b budgets) RecordSpend(ctx context.Context, spend budget.Spend) (budget.Result, error) {
+	return budget.RecordSpend(ctx, b.e, spend)
+}
+
+func (b budgets) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error) {
+	return budget.Reserve(ctx, b.e, f, spec)
+}
+
+func (b budgets) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error) {
+	return budget.Settle(ctx, b.e, f, spec)
 }
 
 func sendNoBadText(t *testing.T, f *fixture.Fixture, name string, call func(*engine.Engine) reflect.Value) {
@@ -218,9 +245,9 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 				v.Type() == reflect.TypeFor[engine.ExecutionSpec]() && field.Name == "Unique" || // of a Flow; TestUniqueIsChecked
 				v.Type() == reflect.TypeFor[engine.SuspendSpec]() && field.Name == "Call" || // of a Condition
 				v.Type() == reflect.TypeFor[engine.StepRecord]() && field.Name == "Taken" || // by TakeSignal
-				v.Type() == reflect.TypeFor[engine.BudgetSpec]() && field.Name == "ID" || // of a Key
+				v.Type() == reflect.TypeFor[budget.Spec]() && field.Name == "ID" || // of a Key
 				v.Type() == reflect.TypeFor[engine.WorkerFilter]() && field.Name == "Instance" && r.group
-			if v.Type() == reflect.TypeFor[engine.BudgetSpec]() && field.Name == "Retention" {
+			if v.Type() == reflect.TypeFor[budget.Spec]() && field.Name == "Retention" {
 				continue // ResetEvery instead
 			}
 			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {

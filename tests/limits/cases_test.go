@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -133,7 +134,7 @@ func TestExhaustedBudgetCostsNothing(t *testing.T) {
 	complete(t, f, wantClaimable(t, f, 5, "beside those that wait")...)
 	complete(t, f, wantClaimable(t, f, 2, "the last of the others")...)
 
-	if _, err := f.Operator().ResetBudget(t.Context(), b); err != nil {
+	if _, err := budget.Reset(t.Context(), f.Engine, b); err != nil {
 		t.Fatal(err)
 	}
 	for left := waiting; left > 0; {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -56,11 +57,11 @@ func (c *crowd) turn(ctx context.Context, f *fixture.Fixture, e *engine.Engine) 
 		return err
 	case 7:
 		for _, b := range budgets {
-			if _, err := e.Operator().ReportUsage(ctx, engine.Usage{Budget: b, Amounts: map[string]int64{"n": 1}}); err != nil {
+			if _, err := budget.Report(ctx, e, budget.Usage{Budget: b, Amounts: map[string]int64{"n": 1}}); err != nil {
 				return err
 			}
 		}
-		_, err := e.Operator().ResetBudget(ctx, budgets[0])
+		_, err := budget.Reset(ctx, e, budgets[0])
 		return err
 	}
 	return c.work(ctx, f, e, budgets)
@@ -96,7 +97,7 @@ func (c *crowd) work(ctx context.Context, f *fixture.Fixture, e *engine.Engine, 
 	}
 	var ends []engine.Completion
 	for _, x := range claimed {
-		_, err := e.Reserve(ctx, x.Lease.Fence, engine.ReserveSpec{Budgets: budgets, Amounts: map[string]int64{"n": 1}})
+		_, err := budget.Reserve(ctx, e, x.Lease.Fence, budget.ReserveSpec{Budgets: budgets, Amounts: map[string]int64{"n": 1}})
 		if err != nil && !isLost(err) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -56,7 +57,7 @@ func TestGateWaitsForBudgets_B1_B2_B6(t *testing.T) {
 	if claimed := wantClaimable(t, f, 1, "while one budget is exhausted"); claimed[0].ID != free[0] {
 		t.Errorf("claimed %s", claimed[0].ID)
 	}
-	if _, err := f.Operator().ResetBudget(t.Context(), other); err != nil {
+	if _, err := budget.Reset(t.Context(), f.Engine, other); err != nil {
 		t.Fatal(err)
 	}
 	wantClaimable(t, f, 5, "after the reset")

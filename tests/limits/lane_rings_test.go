@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -137,7 +138,7 @@ var waysToALane = []struct {
 		return func() {
 			for rings(f) {
 			}
-			ok(f.Operator().ResetBudget(t.Context(), b))(t)
+			ok(budget.Reset(t.Context(), f.Engine, b))(t)
 			if !rings(f) {
 				t.Error("the reset did not ring the gate")
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -27,7 +28,7 @@ func quota(t *testing.T, f *fixture.Fixture, spec engine.QuotaPolicySpec) id.Quo
 // budgetOf creates a budget with a hard limit of "n".
 func budgetOf(t *testing.T, f *fixture.Fixture, hard int64) id.BudgetID {
 	t.Helper()
-	created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"n": {Hard: hard}}})
+	created, err := budget.Create(t.Context(), f.Engine, budget.Spec{Limits: map[string]budget.Limit{"n": {Hard: hard}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +38,8 @@ func budgetOf(t *testing.T, f *fixture.Fixture, hard int64) id.BudgetID {
 // spend uses an amount of a budget.
 func spend(t *testing.T, f *fixture.Fixture, b id.BudgetID, n int64) {
 	t.Helper()
-	result, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b, Amounts: map[string]int64{"n": n}})
-	if err != nil || result.Outcome != engine.UsageOk {
+	result, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b, Amounts: map[string]int64{"n": n}})
+	if err != nil || result.Outcome != budget.Ok {
 		t.Fatal(result, err)
 	}
 }

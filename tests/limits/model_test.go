@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -123,7 +124,7 @@ func (m *gateModel) exhausted(t *testing.T) map[id.BudgetID]bool {
 	t.Helper()
 	is := make(map[id.BudgetID]bool)
 	for _, b := range m.budgets {
-		found, err := m.Budget(t.Context(), b)
+		found, err := budget.Get(t.Context(), m.Fixture.Engine, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,12 +351,12 @@ func (m *gateModel) holds(t *testing.T) map[string]func(r *rapid.T, x *modelWork
 		},
 		"reserve": func(r *rapid.T, x *modelWork) error {
 			amounts := map[string]int64{"n": rapid.Int64Range(1, 4).Draw(r, "amount")}
-			_, err := m.Reserve(ctx, x.lease.Fence, engine.ReserveSpec{Budgets: m.budgets[:1], Amounts: amounts})
+			_, err := budget.Reserve(ctx, m.Fixture.Engine, x.lease.Fence, budget.ReserveSpec{Budgets: m.budgets[:1], Amounts: amounts})
 			return err
 		},
 		"settle": func(r *rapid.T, x *modelWork) error {
 			used := map[string]int64{"n": rapid.Int64Range(0, 2).Draw(r, "amount")}
-			_, err := m.Settle(ctx, x.lease.Fence, engine.SettleSpec{Budgets: m.budgets[:1], Used: used})
+			_, err := budget.Settle(ctx, m.Fixture.Engine, x.lease.Fence, budget.SettleSpec{Budgets: m.budgets[:1], Used: used})
 			return err
 		},
 	}
@@ -402,10 +403,10 @@ func (m *gateModel) operate(t *testing.T, r *rapid.T, act string) (err error) {
 		}
 		err = limit.Set(t.Context(), m.Engine, limit.Name{Name: m.gates[i].name}, limit.Setting{Units: units})
 	case "report":
-		usage := engine.Usage{Budget: m.budgets[rapid.IntRange(0, 1).Draw(r, "budget")], Amounts: map[string]int64{"n": rapid.Int64Range(1, 5).Draw(r, "amount")}}
-		_, err = m.Operator().ReportUsage(t.Context(), usage)
+		usage := budget.Usage{Budget: m.budgets[rapid.IntRange(0, 1).Draw(r, "budget")], Amounts: map[string]int64{"n": rapid.Int64Range(1, 5).Draw(r, "amount")}}
+		_, err = budget.Report(t.Context(), m.Fixture.Engine, usage)
 	case "reset":
-		_, err = m.Operator().ResetBudget(t.Context(), m.budgets[rapid.IntRange(0, 1).Draw(r, "budget")])
+		_, err = budget.Reset(t.Context(), m.Fixture.Engine, m.budgets[rapid.IntRange(0, 1).Draw(r, "budget")])
 	case "cancel":
 		if x := m.in(r, waits, ready, running, away); x != nil {
 			m.leave(x, ended)

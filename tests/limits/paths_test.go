@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -133,7 +134,7 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 				return spec
 			})
 			wantClaimable(t, f, 0, "with an exhausted budget")
-			if _, err := f.Operator().ResetBudget(t.Context(), b); err != nil {
+			if _, err := budget.Reset(t.Context(), f.Engine, b); err != nil {
 				t.Fatal(err)
 			}
 			wantOneByOne(t, f, 3)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -142,16 +143,16 @@ func shutLimit(t *testing.T, f *fixture.Fixture) (func(*engine.ExecutionSpec), f
 // shutBudget returns a budget that is exhausted, and a function that resets it.
 func shutBudget(t *testing.T, f *fixture.Fixture) (func(*engine.ExecutionSpec), func()) {
 	t.Helper()
-	b, err := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"n": {Hard: 1}}})
+	b, err := budget.Create(t.Context(), f.Engine, budget.Spec{Limits: map[string]budget.Limit{"n": {Hard: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Operator().ReportUsage(t.Context(), engine.Usage{Budget: b.ID, Amounts: map[string]int64{"n": 1}}); err != nil {
+	if _, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: b.ID, Amounts: map[string]int64{"n": 1}}); err != nil {
 		t.Fatal(err)
 	}
 	return func(s *engine.ExecutionSpec) { s.Budgets = []id.BudgetID{b.ID} }, func() {
 		t.Helper()
-		if _, err := f.Operator().ResetBudget(t.Context(), b.ID); err != nil {
+		if _, err := budget.Reset(t.Context(), f.Engine, b.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

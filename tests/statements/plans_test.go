@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
@@ -156,18 +157,18 @@ func TestPlansOfNamedRowsInSmallTables(t *testing.T) {
 // spend uses a budget in all ways.
 func spend(t *testing.T, f *fixture.Fixture, l engine.Lease) {
 	t.Helper()
-	created, err := f.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"tokens": {Hard: 100}, "calls": {Hard: 100}}})
+	created, err := budget.Create(t.Context(), f.Engine, budget.Spec{Limits: map[string]budget.Limit{"tokens": {Hard: 100}, "calls": {Hard: 100}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	amounts := map[string]int64{"tokens": 1, "calls": 1}
-	if _, err := f.ReportUsage(t.Context(), l, engine.Usage{Budget: created.ID, Amounts: amounts, Key: "report"}); err != nil {
+	if _, err := budget.Report(t.Context(), f.Engine, budget.Usage{Budget: created.ID, Amounts: amounts, Key: "report"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.RecordSpend(t.Context(), engine.Spend{Budget: created.ID, Execution: l.Execution, Amounts: amounts, Key: "spend"}); err != nil {
+	if _, err := budget.RecordSpend(t.Context(), f.Engine, budget.Spend{Budget: created.ID, Execution: l.Execution, Amounts: amounts, Key: "spend"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Reserve(t.Context(), l.Fence, engine.ReserveSpec{Budgets: []id.BudgetID{created.ID}, Amounts: amounts, Key: "reserve"}); err != nil {
+	if _, err := budget.Reserve(t.Context(), f.Engine, l.Fence, budget.ReserveSpec{Budgets: []id.BudgetID{created.ID}, Amounts: amounts, Key: "reserve"}); err != nil {
 		t.Fatal(err)
 	}
 }

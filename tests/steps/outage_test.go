@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
@@ -98,7 +99,7 @@ func (h *everyCall) spend(ctx context.Context, job orderJob) error {
 	if _, err := held.Settle(ctx, map[string]int64{"a": 3}); err != nil {
 		return err
 	}
-	_, err = job.ReportUsage(ctx, engine.Usage{Budget: h.budget, Amounts: map[string]int64{"a": 2}})
+	_, err = job.ReportUsage(ctx, budget.Usage{Budget: h.budget, Amounts: map[string]int64{"a": 2}})
 	return err
 }
 
@@ -172,7 +173,7 @@ func outagesFailNoHandler(t *testing.T, f *fixture.Fixture, first, every int) {
 // orders runs an execution of everyCall to its end, and checks what it has done.
 func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Retry) {
 	t.Helper()
-	created, err := calm.Eng.CreateBudget(t.Context(), engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"a": {Hard: 6}}})
+	created, err := budget.Create(t.Context(), calm.Eng, budget.Spec{Limits: map[string]budget.Limit{"a": {Hard: 6}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func (h *everyCall) orders(t *testing.T, c, calm *fixture.Crew, retry *policy.Re
 	if want := []string{"ask", "book", "end", "rest", "take"}; !slices.Equal(booked, want) {
 		t.Errorf("booked %q, want %q", booked, want)
 	}
-	budget, err := calm.Eng.Budget(t.Context(), h.budget)
+	budget, err := budget.Get(t.Context(), calm.Eng, h.budget)
 	if err != nil {
 		t.Fatal(err)
 	}

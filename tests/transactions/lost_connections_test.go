@@ -219,7 +219,7 @@ func eachCommit(t *testing.T, statement string, test func(t *testing.T, o fixtur
 		case "renew", "prune keys", "record a step", "record steps in a batch", "record the result of a call",
 			"append frames", "append frames of all modes", "append frames in a batch",
 			"create a budget", "release a budget", "reset a budget", "set a budget", "delete a budget", "reset budgets", "prune usage keys",
-			"report usage", "report usage as an operator", "record a spend", "reserve", "settle", "release reservations",
+			"report usage", "record a spend", "reserve", "settle", "release reservations",
 			"check an admission", "release an admission", "set a quota policy", "delete a quota policy", "cancel executions over budget":
 			continue // these do not
 		}

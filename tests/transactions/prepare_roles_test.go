@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
@@ -74,7 +75,7 @@ func performers(operation string) []engine.Role {
 		"drain workers": {engine.RoleOperator}, "resume workers": {engine.RoleOperator}, "mark a worker dead": {engine.RoleWorker, engine.RoleOperator},
 		"create a budget": {engine.RoleCreator, engine.RoleOperator}, "release a budget": {engine.RoleCreator, engine.RoleOperator},
 		"release an admission": {engine.RoleWorker, engine.RoleOperator},
-		"reset a budget":       {engine.RoleOperator}, "report usage as an operator": {engine.RoleOperator},
+		"reset a budget":       {engine.RoleOperator}, "report usage": {engine.RoleWorker, engine.RoleOperator},
 		"set a budget": {engine.RoleOperator}, "delete a budget": {engine.RoleOperator},
 		"set a quota policy": {engine.RoleOperator}, "delete a quota policy": {engine.RoleOperator},
 		"record a spend": {engine.RoleCreator, engine.RoleWorker},
@@ -208,7 +209,7 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
 		t.Fatal(err)
 	}
-	budget, err := f.CreateBudget(t.Context(), engine.BudgetSpec{})
+	limited, err := budget.Create(t.Context(), f.Fixture.Engine, budget.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +224,7 @@ func TestReaderReadsEverything(t *testing.T) {
 		INSERT INTO ff_stream_summary (partition_key, execution_id, attempt_index, document_json, version, last_updated_ms, first_applied_ms)
 		VALUES ($1, $2, 0, '{}', 1, 1, 1)`, x.Partition(), x.UUID())
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
-	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, budget.ID, quota.ID)
+	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, limited.ID, quota.ID)
 	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
 	called := 0
 	for _, call := range needs.Calls["reader"] {
@@ -266,6 +267,14 @@ func TestReaderReadsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	sub.Close()
+	if _, err := budget.Get(t.Context(), eng, limited.ID); err != nil {
+		t.Error(err)
+	}
+	for _, err := range budget.All(t.Context(), eng) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	if _, err := events.Consumers(t.Context(), eng); err != nil {
 		t.Error(err)
 	}

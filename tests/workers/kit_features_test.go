@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -78,24 +79,24 @@ var features = []feature{
 	{"budget", []string{
 		"Job.ReportUsage", "Job.Reserve", "Reservation.Settle", "Reservation.SettleIn", "Job.Delay", "StepTx",
 	}, func(ctx context.Context, kit *fftest.Kit, job worker.Job[string]) (string, error) {
-		budget, err := worker.StepTx(ctx, job, "create", func(ctx context.Context, tx pgx.Tx) (id.BudgetID, error) {
-			created, err := kit.Engine.WithTx(tx).CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"a": {Hard: 1_000}}})
+		budgets, err := worker.StepTx(ctx, job, "create", func(ctx context.Context, tx pgx.Tx) (id.BudgetID, error) {
+			created, err := budget.Create(ctx, kit.Engine.WithTx(tx), budget.Spec{Limits: map[string]budget.Limit{"a": {Hard: 1_000}}})
 			return created.ID, err
 		})
 		if err != nil {
 			return "", err
 		}
-		if _, err := job.ReportUsage(ctx, engine.Usage{Budget: budget, Amounts: map[string]int64{"a": 1}}); err != nil {
+		if _, err := job.ReportUsage(ctx, budget.Usage{Budget: budgets, Amounts: map[string]int64{"a": 1}}); err != nil {
 			return "", err
 		}
-		held, err := job.Reserve(ctx, budget, map[string]int64{"a": 2})
+		held, err := job.Reserve(ctx, budgets, map[string]int64{"a": 2})
 		if err != nil {
 			return "", err
 		}
 		if _, err := held.Settle(ctx, map[string]int64{"a": 1}); err != nil {
 			return "", err
 		}
-		if held, err = job.Reserve(ctx, budget, map[string]int64{"a": 2}); err != nil {
+		if held, err = job.Reserve(ctx, budgets, map[string]int64{"a": 2}); err != nil {
 			return "", err
 		}
 		err = kit.Engine.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/flowfabric/flowfabric-go/bench/internal/contender"
+	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 )
@@ -26,12 +27,14 @@ func budgets(ctx context.Context, b *Bench) error {
 		for _, way := range []struct {
 			name   string
 			n      int
-			report func(ctx context.Context, usage engine.Usage) (engine.UsageResult, error)
+			report func(ctx context.Context, usage budget.Usage) (budget.Result, error)
 		}{
-			{"reports on one budget", n, eng.Operator().ReportUsage},
-			{"reports on one budget, alone", max(reporters, n/10), func(ctx context.Context, usage engine.Usage) (result engine.UsageResult, err error) {
+			{"reports on one budget", n, func(ctx context.Context, usage budget.Usage) (budget.Result, error) {
+				return budget.Report(ctx, eng, usage)
+			}},
+			{"reports on one budget, alone", max(reporters, n/10), func(ctx context.Context, usage budget.Usage) (result budget.Result, err error) {
 				err = eng.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {
-					result, err = eng.Operator().ReportUsage(ctx, usage)
+					result, err = budget.Report(ctx, eng, usage)
 					return err
 				})
 				return result, err
@@ -50,9 +53,9 @@ func budgets(ctx context.Context, b *Bench) error {
 
 // reportAll makes n reports on a new budget, and returns how many were counted in a second.
 func reportAll(
-	ctx context.Context, eng *engine.Engine, n int, report func(context.Context, engine.Usage) (engine.UsageResult, error),
+	ctx context.Context, eng *engine.Engine, n int, report func(context.Context, budget.Usage) (budget.Result, error),
 ) (float64, error) {
-	budget, err := eng.CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"calls": {Hard: int64(n)}}})
+	budgetOf, err := budget.Create(ctx, eng, budget.Spec{Limits: map[string]budget.Limit{"calls": {Hard: int64(n)}}})
 	if err != nil {
 		return 0, err
 	}
@@ -61,8 +64,8 @@ func reportAll(
 	for caller := range reporters {
 		callers.Go(func() error {
 			for i := caller; i < n; i += reporters {
-				result, err := report(calling, engine.Usage{Budget: budget.ID, Amounts: map[string]int64{"calls": 1}})
-				if err == nil && result.Outcome != engine.UsageOk {
+				result, err := report(calling, budget.Usage{Budget: budgetOf.ID, Amounts: map[string]int64{"calls": 1}})
+				if err == nil && result.Outcome != budget.Ok {
 					err = fmt.Errorf("report %d: %+v", i, result)
 				}
 				if err != nil {
@@ -76,7 +79,7 @@ func reportAll(
 		return 0, err
 	}
 	took := time.Since(began)
-	stored, err := eng.Budget(ctx, budget.ID)
+	stored, err := budget.Get(ctx, eng, budgetOf.ID)
 	if err == nil && stored.Usage["calls"] != int64(n) {
 		err = fmt.Errorf("counted %d of %d", stored.Usage["calls"], n)
 	}
@@ -86,11 +89,11 @@ func reportAll(
 // reserveAll makes and settles n reservations on a new budget, by callers with a lease each, and returns how many it made in a
 // second. The budget suffices for all, if each is used, so none is refused.
 func reserveAll(ctx context.Context, eng *engine.Engine, n int) (float64, error) {
-	budget, err := eng.CreateBudget(ctx, engine.BudgetSpec{Limits: map[string]engine.BudgetLimit{"calls": {Hard: int64(n)}}})
+	budgetOf, err := budget.Create(ctx, eng, budget.Spec{Limits: map[string]budget.Limit{"calls": {Hard: int64(n)}}})
 	if err != nil {
 		return 0, err
 	}
-	lane := id.LaneID("reserving-" + budget.ID.String())
+	lane := id.LaneID("reserving-" + budgetOf.ID.String())
 	specs := make([]engine.ExecutionSpec, reporters)
 	for i := range specs {
 		specs[i] = engine.ExecutionSpec{Lane: lane, Kind: "reserve"}
@@ -109,18 +112,18 @@ func reserveAll(ctx context.Context, eng *engine.Engine, n int) (float64, error)
 	if err != nil {
 		return 0, err
 	}
-	budgets, one := []id.BudgetID{budget.ID}, map[string]int64{"calls": 1}
+	budgets, one := []id.BudgetID{budgetOf.ID}, map[string]int64{"calls": 1}
 	began := time.Now()
 	callers, calling := errgroup.WithContext(ctx)
 	for caller := range reporters {
 		callers.Go(func() error {
 			fence := claimed[caller].Lease.Fence
 			for i := caller; i < n; i += reporters {
-				result, err := eng.Reserve(calling, fence, engine.ReserveSpec{Budgets: budgets, Amounts: one})
-				if err == nil && result.Outcome == engine.UsageOk {
-					result, err = eng.Settle(calling, fence, engine.SettleSpec{Budgets: budgets, Used: one, Reserved: one})
+				result, err := budget.Reserve(calling, eng, fence, budget.ReserveSpec{Budgets: budgets, Amounts: one})
+				if err == nil && result.Outcome == budget.Ok {
+					result, err = budget.Settle(calling, eng, fence, budget.SettleSpec{Budgets: budgets, Used: one, Reserved: one})
 				}
-				if err == nil && result.Outcome != engine.UsageOk {
+				if err == nil && result.Outcome != budget.Ok {
 					err = fmt.Errorf("reservation %d: %+v", i, result)
 				}
 				if err != nil {
@@ -134,7 +137,7 @@ func reserveAll(ctx context.Context, eng *engine.Engine, n int) (float64, error)
 		return 0, err
 	}
 	took := time.Since(began)
-	stored, err := eng.Budget(ctx, budget.ID)
+	stored, err := budget.Get(ctx, eng, budgetOf.ID)
 	if err == nil && (stored.Usage["calls"] != int64(n) || len(stored.Reserved) != 0) {
 		err = fmt.Errorf("counted %d of %d, reserved %v", stored.Usage["calls"], n, stored.Reserved)
 	}

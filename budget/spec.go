@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"cmp"
@@ -11,20 +11,25 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Limits of budgets.
 const (
-	MaxDimension  = 256            // bytes of the name of a dimension
-	MaxDimensions = 1000           // dimensions of a budget's limits, and of a report
-	MaxUsageKey   = 512            // bytes of the key of a report
-	MaxBudgetKey  = 512            // bytes of [BudgetSpec].Key
-	MaxBudgetText = 1024           // bytes of each of [BudgetLabels]
-	UsageKeyKept  = 24 * time.Hour // how long the key of a report is remembered
-	initDimension = "_init"        // a row of FlowFabric that is no dimension
-	usageKeyMs    = int64(UsageKeyKept / time.Millisecond)
+	MaxDimension  = 256  // bytes of the name of a dimension
+	MaxDimensions = 1000 // dimensions of a budget's limits, and of a report
+	MaxKey        = 512  // bytes of the key of a budget, and of a report
+	MaxLabel      = 1024 // bytes of each of [Labels]
+	MaxBudgets    = 16   // budgets of one reservation
+)
+
+// KeyKept is how long the key of a report is remembered.
+const KeyKept = 24 * time.Hour
+
+const (
+	initDimension = "_init" // a row of FlowFabric that is no dimension
+	usageKeyMs    = int64(KeyKept / time.Millisecond)
 )
 
 // The dimensions of the standard fields of [Usage].
@@ -34,18 +39,18 @@ const (
 	WallMs       = "wall_ms"
 )
 
-// BudgetSpec describes a budget: limits on amounts that add up, until it is reset.
-type BudgetSpec struct {
+// Spec describes a budget: limits on amounts that add up, until it is reset.
+type Spec struct {
 	// ID is the id. Default: the id that follows from the Key, or a new one.
 	ID id.BudgetID
 
 	// Key names the budget in its namespace, as "tenant/acme", in place of an ID, which is derived from both: [id.BudgetIDOf].
-	// At most [MaxBudgetKey] bytes. Default: the budget has no key.
+	// At most [MaxKey] bytes. Default: the budget has no key.
 	Key string
 
 	Namespace id.Namespace // of the Key. Default: the engine's
 
-	Limits map[string]BudgetLimit // by dimension; a dimension without limits is counted all the same
+	Limits map[string]Limit // by dimension; a dimension without limits is counted all the same
 
 	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last reset by an
 	// operator. Default 0: only an operator resets it.
@@ -53,28 +58,28 @@ type BudgetSpec struct {
 
 	// Retention deletes the budget once it has been unused for this long, in whole milliseconds: its last change, breach or
 	// counted usage is as old, and nothing is reserved, waits for it, or would be cancelled by its breach. Delayed work that
-	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Operator.DeleteBudget] deletes
+	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Delete] deletes
 	// it.
 	Retention time.Duration
 
-	// CancelOnBreach cancels the executions that name the budget in [ExecutionSpec.Budgets] and run, or may be claimed, once
+	// CancelOnBreach cancels the executions that name the budget in [engine.ExecutionSpec.Budgets] and run, or may be claimed, once
 	// the usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that
-	// wait, for the budget or for anything else, stay. The source of the cancellations is [CancelledByBudget]. Default:
+	// wait, for the budget or for anything else, stay. The source of the cancellations is [CancelSource]. Default:
 	// executions that were let in go on.
 	CancelOnBreach bool
 
-	Labels BudgetLabels
+	Labels Labels
 }
 
-// BudgetLimit limits the amount in one dimension. 0 means no limit.
-type BudgetLimit struct {
+// Limit limits the amount in one dimension. 0 means no limit.
+type Limit struct {
 	Hard int64 // a report that would exceed it is refused as a whole
 	Soft int64 // a report that exceeds it is applied, and says so
 }
 
-// BudgetLabels are texts that are stored and returned with a budget, for people and other programs. The library never
-// interprets them: a hard limit refuses and a soft limit warns, whatever they say. Each has at most [MaxBudgetText] bytes.
-type BudgetLabels struct {
+// Labels are texts that are stored and returned with a budget, for people and other programs. The library never
+// interprets them: a hard limit refuses and a soft limit warns, whatever they say. Each has at most [MaxLabel] bytes.
+type Labels struct {
 	ScopeType   string // of its owner, as "tenant" or "flow"
 	ScopeID     string
 	Mode        string // as "strict"
@@ -82,19 +87,19 @@ type BudgetLabels struct {
 	OnSoftLimit string // as "warn"
 }
 
-// BudgetCreated is the result of [Engine.CreateBudget].
-type BudgetCreated struct {
+// Created is the result of [Create].
+type Created struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
 	Matches   bool // its key, limits, interval, retention, labels and CancelOnBreach are as in the call
 }
 
-// Usage is a report of amounts that were used. Report each of them once.
+// Usage is a report of amounts that were used. Report each amount once.
 type Usage struct {
 	Budget id.BudgetID
 
 	// Amounts are by dimension: any name of 1 to [MaxDimension] bytes without control characters. At most [MaxDimensions],
-	// none of them negative.
+	// none negative.
 	Amounts map[string]int64
 
 	// These are added to the dimensions [InputTokens], [OutputTokens] and [WallMs] unless they are 0. Then Amounts must not
@@ -103,12 +108,12 @@ type Usage struct {
 	OutputTokens int64
 	Wall         time.Duration // in whole milliseconds; the rest is dropped
 
-	// Key makes repetitions of the report safe: for [UsageKeyKept] the same key on this budget returns the first outcome, and
-	// counts nothing. At most [MaxUsageKey] bytes. Default: each call counts.
+	// Key makes repetitions of the report safe: for [KeyKept] the same key on this budget returns the first outcome, and
+	// counts nothing. At most [MaxKey] bytes. Default: each call counts.
 	Key string
 }
 
-// Spend is a report of amounts that an execution has used, and may give back: see [Engine.ReleaseBudget].
+// Spend is a report of amounts that an execution has used, and may give back: see [Release].
 type Spend struct {
 	Budget    id.BudgetID
 	Execution id.ExecutionID
@@ -116,23 +121,23 @@ type Spend struct {
 	Key       string           // as in [Usage], with keys of its own
 }
 
-// UsageOutcome is the outcome of a report.
-type UsageOutcome string
+// Outcome is the outcome of a report.
+type Outcome string
 
 // The outcomes.
 const (
-	UsageOk        UsageOutcome = UsageOutcome(budget.Ok)             // counted
-	SoftBreach     UsageOutcome = UsageOutcome(budget.SoftBreach)     // counted, and above a soft limit
-	HardBreach     UsageOutcome = UsageOutcome(budget.HardBreach)     // not counted: it would exceed a hard limit
-	AlreadyApplied UsageOutcome = UsageOutcome(budget.AlreadyApplied) // not counted again: see [Engine.RecordSpend]
+	Ok             Outcome = "Ok"             // counted
+	SoftBreach     Outcome = "SoftBreach"     // counted, and above a soft limit
+	HardBreach     Outcome = "HardBreach"     // not counted: it would exceed a hard limit
+	AlreadyApplied Outcome = "AlreadyApplied" // not counted again: see [RecordSpend]
 )
 
-// UsageResult is the result of a report. For a breach it names the first dimension in byte order, with the usage and the limit.
-type UsageResult struct {
-	Outcome   UsageOutcome
+// Result is the result of a report. For a breach it names the first dimension in byte order, with the usage and the limit.
+type Result struct {
+	Outcome   Outcome
 	Dimension string
 	Current   int64 // the usage after the report, or without it after a [HardBreach]
-	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Engine.Reserve] with its amount
+	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Reserve] with its amount
 	Limit     int64
 
 	// ByReservations says that a [HardBreach] would fit without the reservations of other leases: try again later. If it is
@@ -140,15 +145,15 @@ type UsageResult struct {
 	ByReservations bool
 }
 
-func usageResult(o budget.Outcome) UsageResult {
-	return UsageResult{
-		Outcome: UsageOutcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit,
+func usageResult(o budgets.Outcome) Result {
+	return Result{
+		Outcome: Outcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit,
 		ByReservations: o.ByReservations,
 	}
 }
 
 // amounts returns the amounts of a report in the order of their dimensions.
-func (u *Usage) amounts() ([]budget.Amount, error) {
+func (u *Usage) amounts() ([]budgets.Amount, error) {
 	all := u.Amounts
 	for _, standard := range []struct {
 		field, dimension string
@@ -174,11 +179,11 @@ func (u *Usage) amounts() ([]budget.Amount, error) {
 }
 
 // sortedAmounts checks amounts and returns them in the byte order of their dimensions.
-func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
+func sortedAmounts(of map[string]int64) ([]budgets.Amount, error) {
 	if len(of) > MaxDimensions {
 		return nil, core.Invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), MaxDimensions))
 	}
-	amounts := make([]budget.Amount, 0, len(of))
+	amounts := make([]budgets.Amount, 0, len(of))
 	for _, dimension := range slices.Sorted(maps.Keys(of)) {
 		if err := checkDimension("Amounts", dimension); err != nil {
 			return nil, err
@@ -186,7 +191,7 @@ func sortedAmounts(of map[string]int64) ([]budget.Amount, error) {
 		if of[dimension] < 0 {
 			return nil, core.Invalid("Amounts", fmt.Sprintf("of %q is negative", dimension))
 		}
-		amounts = append(amounts, budget.Amount{Dimension: dimension, N: of[dimension]})
+		amounts = append(amounts, budgets.Amount{Dimension: dimension, N: of[dimension]})
 	}
 	return amounts, nil
 }
@@ -204,14 +209,14 @@ func checkDimension(field, dimension string) error {
 }
 
 // named checks the id and the key of a budget, and derives the id from the key.
-func (s *BudgetSpec) named(e *Engine) error {
+func (s *Spec) named(c *core.Core) error {
 	if s.Key == "" {
 		if s.Namespace != "" {
 			return core.Invalid("Namespace", "is set, but no Key")
 		}
 		return nil
 	}
-	s.Namespace = cmp.Or(s.Namespace, e.cfg.Namespace)
+	s.Namespace = cmp.Or(s.Namespace, c.Namespace)
 	if err := s.Namespace.Validate(); err != nil {
 		return core.InvalidBecause("Namespace", err)
 	}
@@ -220,11 +225,11 @@ func (s *BudgetSpec) named(e *Engine) error {
 		return core.Invalid("Key", "is set, and so is an ID that is not its own")
 	}
 	s.ID = derived
-	return core.CheckText("Key", s.Key, MaxBudgetKey)
+	return core.CheckText("Key", s.Key, MaxKey)
 }
 
 // policy checks the limits and the interval of a budget.
-func (s *BudgetSpec) policy() (p budget.Policy, err error) {
+func (s *Spec) policy() (p budgets.Policy, err error) {
 	switch {
 	case len(s.Limits) > MaxDimensions:
 		return p, core.Invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), MaxDimensions))
@@ -237,7 +242,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 	case s.Retention > 0 && s.ResetEvery > 0:
 		return p, core.Invalid("Retention", "is set, and so is ResetEvery")
 	}
-	p = budget.Policy{
+	p = budgets.Policy{
 		Hard: make(map[string]int64, len(s.Limits)), Soft: make(map[string]int64, len(s.Limits)),
 		ResetIntervalMs: s.ResetEvery.Milliseconds(), RetentionMs: s.Retention.Milliseconds(), OnHard: s.Labels.OnHardLimit, OnSoft: s.Labels.OnSoftLimit,
 		CancelOnBreach: s.CancelOnBreach, Key: s.Key, Namespace: string(s.Namespace),
@@ -258,7 +263,7 @@ func (s *BudgetSpec) policy() (p budget.Policy, err error) {
 		{"Labels.OnHardLimit", s.Labels.OnHardLimit},
 		{"Labels.OnSoftLimit", s.Labels.OnSoftLimit},
 	} {
-		if err := core.CheckText(label.field, label.text, MaxBudgetText); err != nil {
+		if err := core.CheckText(label.field, label.text, MaxLabel); err != nil {
 			return p, err
 		}
 	}
@@ -274,16 +279,4 @@ func checkBudget(b id.BudgetID) error {
 
 func budgetNotFound(b id.BudgetID) error {
 	return &fferr.NotFoundError{Entity: "budget", ID: b.String()}
-}
-
-// budgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.
-func budgetPolicy(stored string) (budget.Policy, error) {
-	if stored == "" {
-		return budget.Policy{}, nil
-	}
-	p, err := budget.Decode(stored)
-	if err != nil {
-		return p, core.Corrupt("ff_budget_policy.policy_json", err)
-	}
-	return p, nil
 }

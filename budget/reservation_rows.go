@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"context"
@@ -27,10 +27,10 @@ func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 		params := db.LockReserversParams{
 			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.Attempts, Ords: ords,
 		}
-		lock := c.c.Q.LockReservers
+		lock := c.Q.LockReservers
 		if !c.waits {
 			lock = func(ctx context.Context, conn db.DBTX, p db.LockReserversParams) ([]int32, error) {
-				return c.c.Q.TakeReservers(ctx, conn, db.TakeReserversParams(p))
+				return c.Q.TakeReservers(ctx, conn, db.TakeReserversParams(p))
 			}
 		}
 		locked, err := lock(ctx, conn, params)
@@ -39,7 +39,7 @@ func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 		}
 		return err
 	}, func(conn db.DBTX) error {
-		facts, err := c.c.ReadLeases(ctx, conn, arrays)
+		facts, err := c.ReadLeases(ctx, conn, arrays)
 		for ord, f := range facts {
 			c.facts[c.fences[ord]] = f
 		}
@@ -47,13 +47,13 @@ func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 	}}
 }
 
-// readReserved reads the reservations on a locked budget, of all leases and of those of the items.
+// readReserved reads the reservations on a locked budget, of all leases and of the leases of the items.
 func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.Step {
 	b.reserved, b.stored, b.due = make(map[string]int64), make(map[id.Fence]map[string]int64), false
 	var steps []core.Step
 	if len(c.dimensions) > 0 {
 		steps = append(steps, func(conn db.DBTX) error {
-			rows, err := c.c.Q.ReadReserved(ctx, conn, db.ReadReservedParams{NowMs: c.Engine.c.NowMs(), PartitionKey: b.partition, BudgetID: b.id})
+			rows, err := c.Q.ReadReserved(ctx, conn, db.ReadReservedParams{NowMs: c.NowMs(), PartitionKey: b.partition, BudgetID: b.id})
 			for _, row := range rows {
 				b.reserved[row.DimensionsKey] = row.Amount
 				b.due = b.due || row.Due
@@ -73,7 +73,7 @@ func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.
 		PartitionKey: b.partition, BudgetID: b.id,
 	}
 	return append(steps, func(conn db.DBTX) error {
-		rows, err := c.c.Q.ReadReservationsOf(ctx, conn, params)
+		rows, err := c.Q.ReadReservationsOf(ctx, conn, params)
 		for _, row := range rows {
 			f := c.fences[row.Ord]
 			if b.stored[f] == nil {
@@ -91,8 +91,8 @@ func (c *usageCount) look(ctx context.Context, tx *core.Txn) error {
 	for _, b := range c.ordered {
 		if b.due {
 			steps = append(steps, func(conn db.DBTX) error {
-				_, err := c.c.Q.LookAtReservations(ctx, conn, db.LookAtReservationsParams{
-					NowMs: c.Engine.c.NowMs(), PartitionKey: b.partition, BudgetID: b.id,
+				_, err := c.Q.LookAtReservations(ctx, conn, db.LookAtReservationsParams{
+					NowMs: c.NowMs(), PartitionKey: b.partition, BudgetID: b.id,
 				})
 				return err
 			})
@@ -137,10 +137,10 @@ func (c *usageCount) storeReserved(ctx context.Context, b *countedBudget) []core
 	}
 	var steps []core.Step
 	if len(add.Amounts) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.AddReservations(ctx, conn, add) })
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.AddReservations(ctx, conn, add) })
 	}
 	if len(reduce.Amounts) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.ReduceReservations(ctx, conn, reduce) })
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.ReduceReservations(ctx, conn, reduce) })
 	}
 	return steps
 }

@@ -1,17 +1,18 @@
-package engine
+package budget
 
 import (
 	"context"
 	"fmt"
 	"maps"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Reserve holds amounts of budgets for the holder of a lease before it uses them: all of them on all budgets, or nothing. They
-// count against hard limits like usage, for reservations and reports alike, until [Engine.Settle]. If the lease ends
+// Reserve holds amounts of budgets for the holder of a lease before it uses them: all amounts on all budgets, or nothing. They
+// count against hard limits like usage, for reservations and reports alike, until [Settle]. If the lease ends
 // without that, in whatever way, they return: a later Reserve that needs them looks at the lease, and a job looks within
 // 15 seconds.
 //
@@ -19,40 +20,42 @@ import (
 // a lease on a budget add up. A budget that does not exist has no limits.
 //
 // Reservations on the same budgets that are made at the same time share transactions with each other and with settlements
-// and reports, as [Engine.ReportUsage] says. Those in a caller's transaction hold the budgets until it ends. There name all
+// and reports, as [Report] says. Those in a caller's transaction hold the budgets until it ends. There name all
 // budgets in one call: it locks them in one order, and calls one after the other can meet deadlocks.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. Those of [Engine.ReportUsage]. Transaction: a constant number of
+// [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. As [Report]. Transaction: a constant number of
 // statements for each budget; locks the attempt against its end, but not against renewals, then the budgets, the key and the
 // usage. Safe to repeat with a Key, otherwise it reserves again.
-func (e *Engine) Reserve(ctx context.Context, f id.Fence, spec ReserveSpec) (ReservationResult, error) {
-	return e.holdUsage(ctx, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
+func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSpec) (ReserveResult, error) {
+	c := core.Of(eng)
+	return holdUsage(ctx, c, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
 // Settle ends reservations of a lease and counts the used amounts. Up to the amounts reserved it always fits. More than that
 // must fit into the budget as a report must, or the result is a [HardBreach], nothing is counted, and the reservation
 // stays. Less gives the rest back. Without a reservation it is a report for the holder of the lease alone: usage that must
-// count even if the lease is lost is reported by [Engine.ReportUsage].
+// count even if the lease is lost is reported by [Report].
 //
-// Errors and transaction: those of [Engine.Reserve]. Safe to repeat with a Key, otherwise it counts again.
-func (e *Engine) Settle(ctx context.Context, f id.Fence, spec SettleSpec) (ReservationResult, error) {
-	return e.holdUsage(ctx, "settle", f, func() (*usageItem, error) { return spec.item(f) })
+// Errors and transaction: as [Reserve]. Safe to repeat with a Key, otherwise it counts again.
+func Settle(ctx context.Context, eng *engine.Engine, f id.Fence, spec SettleSpec) (ReserveResult, error) {
+	c := core.Of(eng)
+	return holdUsage(ctx, c, "settle", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
-func (e *Engine) holdUsage(ctx context.Context, op string, f id.Fence, check func() (*usageItem, error)) (ReservationResult, error) {
-	if err := e.c.CheckLease(f); err != nil {
-		return ReservationResult{}, core.Wrap(op, err)
+func holdUsage(ctx context.Context, c *core.Core, op string, f id.Fence, check func() (*usageItem, error)) (ReserveResult, error) {
+	if err := c.CheckLease(f); err != nil {
+		return ReserveResult{}, core.Wrap(op, err)
 	}
 	item, err := check()
 	if err == nil {
 		err = checkBudgets(item.budgets)
 	}
 	if err != nil {
-		return ReservationResult{}, core.Wrap(op, err)
+		return ReserveResult{}, core.Wrap(op, err)
 	}
-	if err := e.countItem(ctx, op, item); err != nil {
-		return ReservationResult{}, err
+	if err := countItem(ctx, c, op, item); err != nil {
+		return ReserveResult{}, err
 	}
 	return item.reservationResult(), nil
 }
@@ -84,9 +87,9 @@ func (s *SettleSpec) item(f id.Fence) (*usageItem, error) {
 }
 
 // reservationResult returns the result for the caller of an item.
-func (i *usageItem) reservationResult() ReservationResult {
-	r := ReservationResult{UsageResult: usageResult(i.outcome), Left: i.left}
-	if i.outcome.Kind == budget.HardBreach || i.outcome.Kind == budget.SoftBreach {
+func (i *usageItem) reservationResult() ReserveResult {
+	r := ReserveResult{Result: usageResult(i.outcome), Left: i.left}
+	if i.outcome.Kind == budgets.HardBreach || i.outcome.Kind == budgets.SoftBreach {
 		r.Budget = i.budgets[0]
 		for _, b := range i.budgets {
 			if b.String() == i.outcome.At {
@@ -103,11 +106,11 @@ func leaseText(f id.Fence) string {
 }
 
 // reserve decides a reservation: it fits into all budgets, or nothing is reserved.
-func (c *usageCount) reserve(item *usageItem) budget.Outcome {
+func (c *usageCount) reserve(item *usageItem) budgets.Outcome {
 	if outcome, refused := c.refuse(item, make([]map[string]int64, len(c.budgets))); refused {
 		return outcome
 	}
-	outcome := budget.Outcome{Kind: budget.Ok}
+	outcome := budgets.Outcome{Kind: budgets.Ok}
 	for _, b := range c.budgets {
 		held := b.held[item.fence]
 		if held == nil {
@@ -115,9 +118,9 @@ func (c *usageCount) reserve(item *usageItem) budget.Outcome {
 			b.held[item.fence] = held
 		}
 		for _, m := range item.amounts {
-			held[m.Dimension] = budget.Add(held[m.Dimension], m.N)
+			held[m.Dimension] = budgets.Add(held[m.Dimension], m.N)
 		}
-		if breach := b.account.Hold(item.amounts); outcome.Kind == budget.Ok && breach.Kind != budget.Ok {
+		if breach := b.account.Hold(item.amounts); outcome.Kind == budgets.Ok && breach.Kind != budgets.Ok {
 			breach.At = b.id
 			outcome = breach
 		}
@@ -126,7 +129,7 @@ func (c *usageCount) reserve(item *usageItem) budget.Outcome {
 }
 
 // settle decides a settlement: the used amounts fit into all budgets, or nothing is settled.
-func (c *usageCount) settle(item *usageItem) budget.Outcome {
+func (c *usageCount) settle(item *usageItem) budgets.Outcome {
 	covered := make([]map[string]int64, len(c.budgets))
 	for i, b := range c.budgets {
 		covered[i] = item.covered(b.held[item.fence])
@@ -134,10 +137,10 @@ func (c *usageCount) settle(item *usageItem) budget.Outcome {
 	if outcome, refused := c.refuse(item, covered); refused {
 		return outcome
 	}
-	outcome := budget.Outcome{Kind: budget.Ok}
+	outcome := budgets.Outcome{Kind: budgets.Ok}
 	for i, b := range c.budgets {
 		b.free(item.fence, covered[i])
-		if breach := b.account.Apply(item.amounts); outcome.Kind == budget.Ok && breach.Kind != budget.Ok {
+		if breach := b.account.Apply(item.amounts); outcome.Kind == budgets.Ok && breach.Kind != budgets.Ok {
 			breach.At = b.id
 			outcome = breach
 		}
@@ -153,9 +156,9 @@ func (c *usageCount) settleAgain(item *usageItem) {
 }
 
 // refuse reports whether an item does not fit into one of the budgets. It counts as a breach of the first such budget.
-func (c *usageCount) refuse(item *usageItem, covered []map[string]int64) (outcome budget.Outcome, refused bool) {
+func (c *usageCount) refuse(item *usageItem, covered []map[string]int64) (outcome budgets.Outcome, refused bool) {
 	for i, b := range c.budgets {
-		refusal, refuses := b.account.Refuses(budget.Request{
+		refusal, refuses := b.account.Refuses(budgets.Request{
 			Amounts: item.amounts, Reserves: item.op == reserveOp, Held: b.held[item.fence], Covered: covered[i],
 		})
 		switch {

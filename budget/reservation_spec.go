@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"fmt"
@@ -8,12 +8,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// MaxReservedBudgets is how many budgets one reservation may name.
-const MaxReservedBudgets = 16
-
 // ReserveSpec describes a reservation.
 type ReserveSpec struct {
-	// Budgets are the budgets that must have room for the amounts, all of them: 1 to [MaxReservedBudgets], such as the budget of
+	// Budgets are the budgets that must all have room for the amounts: 1 to [MaxBudgets], such as the budget of
 	// a run, of its user and of its tenant. The first one has the key.
 	Budgets []id.BudgetID
 
@@ -27,13 +24,13 @@ type ReserveSpec struct {
 
 // SettleSpec describes the end of a reservation.
 type SettleSpec struct {
-	Budgets []id.BudgetID // those of the reservation
+	Budgets []id.BudgetID // as in the reservation
 
 	// Used are the amounts that were used, by dimension, as in [Usage]. A dimension that is left out was not used.
 	Used map[string]int64
 
 	// Reserved is the part of the lease's reservations on each budget that ends: the amounts of one of several [ReserveSpec].
-	// Default nil: all of them.
+	// Default nil: all amounts.
 	Reserved map[string]int64
 
 	// Key makes repetitions safe, as in [Usage]. If another lease has settled with the key, the usage isn't counted again, and
@@ -41,10 +38,10 @@ type SettleSpec struct {
 	Key string
 }
 
-// ReservationResult is the result of a reservation, or of its settlement. A breach names the first dimension in byte order of
+// ReserveResult is the result of a reservation, or of its settlement. A breach names the first dimension in byte order of
 // the first such budget. Its ByReservations covers all dimensions and budgets without room.
-type ReservationResult struct {
-	UsageResult
+type ReserveResult struct {
+	Result
 
 	// Budget is the budget of a breach.
 	Budget id.BudgetID
@@ -55,8 +52,8 @@ type ReservationResult struct {
 }
 
 func checkBudgets(of []id.BudgetID) error {
-	if len(of) == 0 || len(of) > MaxReservedBudgets {
-		return core.Invalid("Budgets", fmt.Sprintf("has %d budgets, must be between 1 and %d", len(of), MaxReservedBudgets))
+	if len(of) == 0 || len(of) > MaxBudgets {
+		return core.Invalid("Budgets", fmt.Sprintf("has %d budgets, must be between 1 and %d", len(of), MaxBudgets))
 	}
 	for i, b := range of {
 		if err := checkBudget(b); err != nil {

@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (c *usageCount) write(ctx context.Context, tx *core.Txn) error {
 			add.ExecutionIDs = append(add.ExecutionIDs, pgtype.UUID{Bytes: key.execution, Valid: true})
 			add.Dimensions, add.Amounts = append(add.Dimensions, key.dimension), append(add.Amounts, c.ledger[key])
 		}
-		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.AddBudgetUsageOf(ctx, conn, add) })
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.AddBudgetUsageOf(ctx, conn, add) })
 	}
 	for _, b := range c.ordered {
 		steps = append(steps, c.cancelAdmitted(ctx, b, &tx.Due)...)
@@ -51,7 +51,7 @@ func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []core
 		return nil
 	}
 	return []core.Step{func(conn db.DBTX) error {
-		return c.c.Q.CountBudgetBreaches(ctx, conn, db.CountBudgetBreachesParams{
+		return c.Q.CountBudgetBreaches(ctx, conn, db.CountBudgetBreachesParams{
 			Hard: a.Hard, Soft: a.Soft, AtMs: b.nowMs, Dimension: a.LastBreach, PartitionKey: b.partition, BudgetID: b.id,
 		})
 	}}
@@ -69,7 +69,7 @@ func (c *usageCount) storeOutcomes(ctx context.Context) ([]core.Step, error) {
 	}
 	var steps []core.Step
 	if len(unused.Keys) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return c.c.Q.DropBudgetKeys(ctx, conn, unused) })
+		steps = append(steps, func(conn db.DBTX) error { return c.Q.DropBudgetKeys(ctx, conn, unused) })
 	}
 	if len(c.done) == 0 {
 		return steps, nil
@@ -82,7 +82,7 @@ func (c *usageCount) storeOutcomes(ctx context.Context) ([]core.Step, error) {
 		}
 		outcomes.Keys, outcomes.Outcomes = append(outcomes.Keys, key), append(outcomes.Outcomes, document)
 	}
-	return append(steps, func(conn db.DBTX) error { return c.c.Q.StoreBudgetOutcomes(ctx, conn, outcomes) }), nil
+	return append(steps, func(conn db.DBTX) error { return c.Q.StoreBudgetOutcomes(ctx, conn, outcomes) }), nil
 }
 
 func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []core.Step {
@@ -94,5 +94,5 @@ func (c *usageCount) addUsage(ctx context.Context, b *countedBudget) []core.Step
 	for _, dimension := range slices.Sorted(maps.Keys(applied)) {
 		add.Dimensions, add.Amounts = append(add.Dimensions, dimension), append(add.Amounts, applied[dimension])
 	}
-	return []core.Step{func(conn db.DBTX) error { return c.c.Q.AddBudgetUsage(ctx, conn, add) }}
+	return []core.Step{func(conn db.DBTX) error { return c.Q.AddBudgetUsage(ctx, conn, add) }}
 }

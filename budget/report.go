@@ -1,10 +1,11 @@
-package engine
+package budget
 
 import (
 	"context"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
@@ -16,9 +17,8 @@ const (
 	settleOp  = "settle"
 )
 
-// ReportUsage counts amounts that the holder of a lease has used. The lease is not compared with the database's: the
-// usage is counted even if another worker holds the execution by now. A report that would exceed a hard limit is not counted.
-// Breaches of limits are results. A budget that does not exist counts without limits.
+// Report counts amounts that were used. A report that would exceed a hard limit is not counted. Breaches of limits are
+// results. A budget that does not exist counts without limits.
 //
 // Reports on one budget that are made at the same time share transactions, each with its own result. Those in a caller's
 // transaction don't, and hold the budget until it ends: report on several budgets in the order of their partitions
@@ -27,42 +27,32 @@ const (
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if a stored limit can't be read, and nothing was counted;
 // [fferr.ErrContention]; [fferr.ErrTransport] if the outcome is unknown. Transaction: a constant number of statements; locks
 // the budget, the key and the usage. Safe to repeat with a Key, otherwise it counts again.
-func (e *Engine) ReportUsage(ctx context.Context, l Lease, usage Usage) (UsageResult, error) {
+func Report(ctx context.Context, eng *engine.Engine, usage Usage) (Result, error) {
+	c := core.Of(eng)
 	const op = "report usage"
-	if err := e.c.CheckLease(l.Fence); err != nil {
-		return UsageResult{}, core.Wrap(op, err)
-	}
-	return e.reportUsage(ctx, op, &usage)
-}
-
-// ReportUsage is [Engine.ReportUsage] for usage that no lease stands for. Its keys are the same.
-func (o Operator) ReportUsage(ctx context.Context, usage Usage) (UsageResult, error) {
-	return o.e.reportUsage(ctx, "report usage", &usage)
-}
-
-func (e *Engine) reportUsage(ctx context.Context, op string, usage *Usage) (UsageResult, error) {
 	amounts, err := usage.amounts()
 	if err != nil {
-		return UsageResult{}, core.Wrap(op, err)
+		return Result{}, core.Wrap(op, err)
 	}
-	return e.countUsage(ctx, op, &usageItem{op: reportOp, budgets: []id.BudgetID{usage.Budget}, amounts: amounts, key: usage.Key})
+	return countUsage(ctx, c, op, &usageItem{op: reportOp, budgets: []id.BudgetID{usage.Budget}, amounts: amounts, key: usage.Key})
 }
 
-// RecordSpend counts amounts that an execution has used, and notes them for [Engine.ReleaseBudget] until the budget is reset.
+// RecordSpend counts amounts that an execution has used, and notes them for [Release] until the budget is reset.
 // A repetition with the same key is [AlreadyApplied], unless the first call was a [HardBreach], which is returned again: a
 // spend that was never counted must not look as if it was. To try again after a reset, use another key.
 //
-// Errors and transaction: those of [Engine.ReportUsage]. The execution need not exist.
-func (e *Engine) RecordSpend(ctx context.Context, spend Spend) (UsageResult, error) {
+// Errors and transaction: as [Report]. The execution need not exist.
+func RecordSpend(ctx context.Context, eng *engine.Engine, spend Spend) (Result, error) {
+	c := core.Of(eng)
 	const op = "record spend"
-	if err := e.c.CheckExecution(spend.Execution); err != nil {
-		return UsageResult{}, core.Wrap(op, err)
+	if err := c.CheckExecution(spend.Execution); err != nil {
+		return Result{}, core.Wrap(op, err)
 	}
 	amounts, err := sortedAmounts(spend.Amounts)
 	if err != nil {
-		return UsageResult{}, core.Wrap(op, err)
+		return Result{}, core.Wrap(op, err)
 	}
-	return e.countUsage(ctx, op, &usageItem{
+	return countUsage(ctx, c, op, &usageItem{
 		op: spendOp, budgets: []id.BudgetID{spend.Budget}, amounts: amounts, key: spend.Key, execution: spend.Execution.UUID(),
 	})
 }
@@ -71,13 +61,13 @@ func (e *Engine) RecordSpend(ctx context.Context, spend Spend) (UsageResult, err
 type usageItem struct {
 	op        string
 	budgets   []id.BudgetID // one, except for reservations and settlements; the first has the key
-	amounts   []budget.Amount
+	amounts   []budgets.Amount
 	key       string           // "": each call counts
 	execution id.ExecutionUUID // of a spend
 	fence     id.Fence         // of a reservation or settlement
 	part      map[string]int64 // of the reservations that a settlement ends; nil: all
 
-	outcome budget.Outcome
+	outcome budgets.Outcome
 	left    map[string]int64 // of a reservation or settlement
 	busy    bool             // another transaction holds the attempt of its lease: count it alone
 	err     error
@@ -91,26 +81,26 @@ func (i *usageItem) spends() bool { return i.op == spendOp }
 func (i *usageItem) fenced() bool { return i.op == reserveOp || i.op == settleOp }
 
 // countUsage counts a report.
-func (e *Engine) countUsage(ctx context.Context, op string, item *usageItem) (UsageResult, error) {
+func countUsage(ctx context.Context, c *core.Core, op string, item *usageItem) (Result, error) {
 	if err := checkBudget(item.budgets[0]); err != nil {
-		return UsageResult{}, core.Wrap(op, err)
+		return Result{}, core.Wrap(op, err)
 	}
-	if err := e.countItem(ctx, op, item); err != nil {
-		return UsageResult{}, err
+	if err := countItem(ctx, c, op, item); err != nil {
+		return Result{}, err
 	}
 	return usageResult(item.outcome), nil
 }
 
 // countItem counts an item, together with others unless the engine is bound to a caller's transaction.
-func (e *Engine) countItem(ctx context.Context, op string, item *usageItem) error {
-	if err := core.CheckText("Key", item.key, MaxUsageKey); err != nil {
+func countItem(ctx context.Context, c *core.Core, op string, item *usageItem) error {
+	if err := core.CheckText("Key", item.key, MaxKey); err != nil {
 		return core.Wrap(op, err)
 	}
 	if item.key != "" {
 		item.key = item.budgets[0].String() + "|" + item.op + "|" + item.key
 	}
-	if e.c.Tx == nil {
-		if err := e.gatherUsage(ctx, op, item); err != nil {
+	if c.Tx == nil {
+		if err := gatherUsage(ctx, c, op, item); err != nil {
 			return err
 		}
 		if !item.busy {
@@ -118,7 +108,7 @@ func (e *Engine) countItem(ctx context.Context, op string, item *usageItem) erro
 		}
 		item.busy = false
 	}
-	if err := e.countTogether(ctx, op, []*usageItem{item}, true); err != nil {
+	if err := countTogether(ctx, c, op, []*usageItem{item}, true); err != nil {
 		return err
 	}
 	return core.Wrap(op, item.err)
@@ -126,17 +116,17 @@ func (e *Engine) countItem(ctx context.Context, op string, item *usageItem) erro
 
 // countTogether counts items on the same budgets in one transaction, in their order. Each has its own outcome or error. If it
 // returns an error, the transaction failed as a whole. Unless it waits for them, items whose attempts are locked are busy.
-func (e *Engine) countTogether(ctx context.Context, op string, items []*usageItem, waits bool) error {
-	count := newUsageCount(e, items, waits)
-	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+func countTogether(ctx context.Context, c *core.Core, op string, items []*usageItem, waits bool) error {
+	count := newUsageCount(c, items, waits)
+	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (struct{}, error) {
 		err := count.inTx(ctx, tx)
 		if err == nil && len(items) == 1 {
 			err = items[0].err // leave no lock behind
 		}
 		return struct{}{}, err
 	})
-	if err == nil && count.over && e.c.Tx == nil {
-		e.cancelOverSoon()
+	if err == nil && count.over && c.Tx == nil {
+		cancelOverSoon(c)
 	}
 	return err
 }

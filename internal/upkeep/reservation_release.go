@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -12,13 +12,12 @@ import (
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked reservations and attempts. Safe to repeat and to
 // run in any number of processes.
-func (m Maintenance) ReleaseReservations(ctx context.Context, batch int) (int, error) {
-	e := m.e
+func (u *Upkeep) ReleaseReservations(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, e.impatient().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {
-		n, err := e.c.Q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
+	return core.InStatement(ctx, u.impatient().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {
+		n, err := u.c.Q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		if n > 0 {
 			due.Gated()
 		}

@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -26,14 +27,8 @@ type usageMemory struct {
 	queues map[usagePlace]*usageQueue
 }
 
-// count returns how many reports wait.
-func (m *usageMemory) count() (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, queue := range m.queues {
-		n += len(queue.waiting)
-	}
-	return n
+func usageOf(c *core.Core) *usageMemory {
+	return core.Memory(c, func() *usageMemory { return new(usageMemory) })
 }
 
 // usagePlace are the budgets of reports, on the connections that they use.
@@ -52,7 +47,10 @@ func placeOfUsage(pool *pgxpool.Pool, budgets []id.BudgetID) usagePlace {
 
 // usageQueue are the reports on the same budgets that the next transaction counts. It exists while there is any, or a
 // transaction.
-type usageQueue struct{ waiting []*usageItem }
+type usageQueue struct {
+	waiting []*usageItem
+	count   *budgets.Waiting // of waiting
+}
 
 // usageWaiting is the part of a report that its caller and the transaction share.
 type usageWaiting struct {
@@ -70,23 +68,24 @@ type usageBatch struct {
 
 // gatherUsage counts a report together with others on its budget: those that come during a transaction share the next one. The
 // row of a budget is locked until a commit is on the disk, so that one transaction for each report would be slow.
-func (e *Engine) gatherUsage(ctx context.Context, op string, item *usageItem) error {
+func gatherUsage(ctx context.Context, c *core.Core, op string, item *usageItem) error {
 	item.waiting = usageWaiting{ctx: ctx, done: make(chan struct{})}
-	m, place := &e.usage, placeOfUsage(e.c.Pool, item.budgets)
+	m, place := usageOf(c), placeOfUsage(c.Pool, item.budgets)
 	m.mu.Lock()
 	queue, runs := m.queues[place]
 	if !runs {
-		queue = new(usageQueue)
+		queue = &usageQueue{count: core.Memory(c, budgets.NewWaiting)}
 		if m.queues == nil {
 			m.queues = make(map[usagePlace]*usageQueue)
 		}
 		m.queues[place] = queue
 	}
 	queue.waiting = append(queue.waiting, item)
+	queue.count.Add(1)
 	m.mu.Unlock()
 	if !runs {
 		// It ends when no call waits any more.
-		go e.serveUsage(place, queue)
+		go serveUsage(c, place, queue)
 	}
 	select {
 	case <-item.waiting.done:
@@ -110,15 +109,15 @@ func (e *Engine) gatherUsage(ctx context.Context, op string, item *usageItem) er
 }
 
 // serveUsage counts the reports of a queue until it is empty.
-func (e *Engine) serveUsage(place usagePlace, queue *usageQueue) {
+func serveUsage(c *core.Core, place usagePlace, queue *usageQueue) {
 	for {
-		e.usage.gather(queue)
-		items := e.usage.take(place, queue)
+		usageOf(c).gather(queue)
+		items := usageOf(c).take(place, queue)
 		if items == nil {
 			return
 		}
 		if len(items) > 0 {
-			e.countBatch(items)
+			countBatch(c, items)
 		}
 	}
 }
@@ -159,19 +158,20 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 	}
 	clear(queue.waiting[:taken])
 	queue.waiting = queue.waiting[taken:]
+	queue.count.Add(int64(-taken))
 	return items
 }
 
 // countBatch counts reports in one transaction. If the server refuses that, each is counted alone, so that only those fail
 // which it can't accept. If the outcome is unknown, they must not be counted again.
-func (e *Engine) countBatch(items []*usageItem) {
-	err := e.countFor(items)
+func countBatch(c *core.Core, items []*usageItem) {
+	err := countFor(c, items)
 	if err != nil && len(items) > 1 && pgtx.SQLState(err) != "" && !pgtx.IsCut(err) && !errors.Is(err, fferr.ErrContention) {
 		for _, item := range items {
-			if err := e.countFor([]*usageItem{item}); err != nil {
+			if err := countFor(c, []*usageItem{item}); err != nil {
 				item.err = err
 			}
-			e.usage.answer(item)
+			usageOf(c).answer(item)
 		}
 		return
 	}
@@ -179,7 +179,7 @@ func (e *Engine) countBatch(items []*usageItem) {
 		if err != nil {
 			item.err = err
 		}
-		e.usage.answer(item)
+		usageOf(c).answer(item)
 	}
 }
 
@@ -190,12 +190,12 @@ func (m *usageMemory) answer(item *usageItem) {
 	close(item.waiting.done)
 }
 
-// countFor counts reports for as long as a caller waits for one of them.
-func (e *Engine) countFor(items []*usageItem) error {
+// countFor counts reports for as long as a caller waits for its result.
+func countFor(c *core.Core, items []*usageItem) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(items[0].waiting.ctx))
 	defer cancel()
 	batch := &usageBatch{cancel: cancel}
-	e.usage.mu.Lock()
+	usageOf(c).mu.Lock()
 	for _, item := range items {
 		item.waiting.batch = batch
 		if !item.waiting.left {
@@ -205,6 +205,6 @@ func (e *Engine) countFor(items []*usageItem) error {
 	if batch.waiters == 0 {
 		cancel()
 	}
-	e.usage.mu.Unlock()
-	return e.countTogether(ctx, "count usage", items, false)
+	usageOf(c).mu.Unlock()
+	return countTogether(ctx, c, "count usage", items, false)
 }

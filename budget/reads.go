@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"context"
@@ -7,24 +7,25 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // Budget is a stored budget with its usage.
 type Budget struct {
 	ID         id.BudgetID
-	Key        string                 // "" if it has none
-	Namespace  id.Namespace           // of the Key
-	Limits     map[string]BudgetLimit // by dimension; a dimension without limits may be missing
-	Usage      map[string]int64       // by dimension, of all that were reported
-	Reserved   map[string]int64       // by dimension, of all leases: see [Engine.Reserve]
-	ResetEvery time.Duration          // 0: only an operator resets it
-	Retention  time.Duration          // 0: only an operator deletes it
+	Key        string           // "" if it has none
+	Namespace  id.Namespace     // of the Key
+	Limits     map[string]Limit // by dimension; a dimension without limits may be missing
+	Usage      map[string]int64 // by dimension, of all that were reported
+	Reserved   map[string]int64 // by dimension, of all leases: see [Reserve]
+	ResetEvery time.Duration    // 0: only an operator resets it
+	Retention  time.Duration    // 0: only an operator deletes it
 
-	CancelOnBreach bool // see [BudgetSpec]
-	Labels         BudgetLabels
+	CancelOnBreach bool // see [Spec]
+	Labels         Labels
 
 	Breaches            int64     // reports that a hard limit refused, since the creation
 	SoftBreaches        int64     // reports above a soft limit, since the creation
@@ -33,22 +34,23 @@ type Budget struct {
 
 	NextReset time.Time // zero: only an operator resets it
 	CreatedAt time.Time
-	ChangedAt time.Time // by a breach, a reset or [Operator.SetBudget]
+	ChangedAt time.Time // by a breach, a reset or [Set]
 
 	// Corruption says why the limits can't be read; "" if they can. Every report on such a budget fails with
 	// [fferr.ErrCorruption].
 	Corruption string
 }
 
-// Budget returns a budget with its usage, both of one moment.
+// Get returns a budget with its usage, both of one moment.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
+func Get(ctx context.Context, eng *engine.Engine, b id.BudgetID) (Budget, error) {
+	c := core.Of(eng)
 	const op = "read budget"
 	if err := checkBudget(b); err != nil {
 		return Budget{}, core.Wrap(op, err)
 	}
-	row, err := e.c.Q.GetBudget(ctx, e.c.Reader(), db.GetBudgetParams{PartitionKey: e.cfg.Partitions.BudgetPartition(b), BudgetID: b.String()})
+	row, err := c.Q.GetBudget(ctx, c.Reader(), db.GetBudgetParams{PartitionKey: c.Partitions.BudgetPartition(b), BudgetID: b.String()})
 	switch {
 	case core.IsNoRow(err):
 		return Budget{}, core.Wrap(op, budgetNotFound(b))
@@ -59,50 +61,46 @@ func (e *Engine) Budget(ctx context.Context, b id.BudgetID) (Budget, error) {
 	return found, core.Wrap(op, err)
 }
 
-// ListBudgets returns a page of the budgets, ordered by partition and id. after is the [Page.Next] of the previous page, or ""
-// for the first page. 0 or more than [MaxPage] means [MaxPage].
+// All iterates over all budgets, ordered by partition and id.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for a stored id
-// that is not a uuid. One statement; takes no locks.
-func (o Operator) ListBudgets(ctx context.Context, after string, limit int) (page Page[Budget], err error) {
+// Errors: [fferr.ErrCorruption] for a stored id that is not a uuid. One statement for each page; takes no locks.
+func All(ctx context.Context, eng *engine.Engine) iter.Seq2[Budget, error] {
+	c := core.Of(eng)
+	return core.Pages(func(after string) (core.Page[Budget], error) { return list(ctx, c, after) })
+}
+
+// list returns a page of the budgets.
+func list(ctx context.Context, c *core.Core, after string) (page core.Page[Budget], err error) {
 	const op, list = "list budgets", "budgets"
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, core.Wrap(op, err)
-	}
 	last, err := core.ReadCursor(list, after)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
-	params := db.ListBudgetsParams{AfterPartition: -1, PageSize: int32(limit) + 1}
+	params := db.ListBudgetsParams{AfterPartition: -1, PageSize: core.MaxPage + 1}
 	if len(last) > 2 {
 		params.AfterPartition, params.AfterID = int16(binary.BigEndian.Uint16(last)), string(last[2:])
 	}
-	rows, err := o.e.c.Q.ListBudgets(ctx, o.e.c.Reader(), params)
+	rows, err := c.Q.ListBudgets(ctx, c.Reader(), params)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
-	found := core.PageOf(rows, limit, func(row *db.ListBudgetsRow) string {
+	found := core.PageOf(rows, core.MaxPage, func(row *db.ListBudgetsRow) string {
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
 	})
 	page.Next = found.Next
 	for i := range found.Items {
 		b, err := budgetFrom(&found.Items[i])
 		if err != nil {
-			return Page[Budget]{}, core.Wrap(op, err)
+			return core.Page[Budget]{}, core.Wrap(op, err)
 		}
 		page.Items = append(page.Items, b)
 	}
 	return page, nil
 }
 
-// Budgets iterates over the budgets that [Operator.ListBudgets] lists, a page at a time.
-func (o Operator) Budgets(ctx context.Context) iter.Seq2[Budget, error] {
-	return core.Pages(func(after string) (Page[Budget], error) { return o.ListBudgets(ctx, after, MaxPage) })
-}
-
 func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	b := Budget{
-		Labels:   BudgetLabels{ScopeType: row.ScopeType, ScopeID: row.ScopeID, Mode: row.EnforcementMode},
+		Labels:   Labels{ScopeType: row.ScopeType, ScopeID: row.ScopeID, Mode: row.EnforcementMode},
 		Breaches: row.BreachCount, SoftBreaches: row.SoftBreachCount,
 		LastBreach: core.OptionalTime(row.LastBreachAtMs), LastBreachDimension: row.LastBreachDim,
 		NextReset: core.OptionalTime(row.NextResetAtMs), CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.UpdatedAtMs),
@@ -118,7 +116,7 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	if b.ID, err = id.ParseBudgetID(row.BudgetID); err != nil {
 		return b, core.Corrupt("ff_budget_policy.budget_id", err)
 	}
-	p, err := budget.Decode(row.Policy)
+	p, err := budgets.Decode(row.Policy)
 	if err != nil {
 		b.Corruption = "policy_json " + err.Error()
 		return b, nil
@@ -133,10 +131,10 @@ func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {
 	return b, nil
 }
 
-func limitsOf(p budget.Policy) map[string]BudgetLimit {
-	limits := make(map[string]BudgetLimit, len(p.Hard))
+func limitsOf(p budgets.Policy) map[string]Limit {
+	limits := make(map[string]Limit, len(p.Hard))
 	for dimension, n := range p.Hard {
-		limits[dimension] = BudgetLimit{Hard: n}
+		limits[dimension] = Limit{Hard: n}
 	}
 	for dimension, n := range p.Soft {
 		limit := limits[dimension]

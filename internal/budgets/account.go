@@ -1,4 +1,4 @@
-package budget
+package budgets
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
-// Package budget decides whether reports of usage fit into a budget, and has the stored form of the policy and of the
+// Package budgets decides whether reports of usage fit into a budget, and has the stored form of the policy and of the
 // outcomes. The package uses no database.
-package budget
+package budgets
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"cmp"
@@ -8,14 +8,14 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/budget"
+	"github.com/flowfabric/flowfabric-go/internal/budgets"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // usageCount is one transaction that counts items on the same budgets.
 type usageCount struct {
-	*Engine
+	*core.Core
 	items   []*usageItem
 	waits   bool             // for attempts that other transactions hold
 	budgets []*countedBudget // as the items name them; the first has the keys and the ledger
@@ -39,7 +39,7 @@ type countedBudget struct {
 	id        string
 	partition int16
 	exists    bool
-	policy    budget.Policy
+	policy    budgets.Policy
 
 	usage    map[string]int64 // as read
 	reserved map[string]int64
@@ -47,7 +47,7 @@ type countedBudget struct {
 	due      bool                          // a reservation is due for a look at its lease
 	nowMs    int64
 
-	account budget.Account // while the items are decided
+	account budgets.Account // while the items are decided
 	held    map[id.Fence]map[string]int64
 }
 
@@ -60,12 +60,12 @@ func compareLedgerKeys(a, b ledgerKey) int {
 	return cmp.Or(a.execution.Compare(b.execution), cmp.Compare(a.dimension, b.dimension))
 }
 
-func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
-	c := &usageCount{Engine: e, items: items, waits: waits}
+func newUsageCount(c *core.Core, items []*usageItem, waits bool) *usageCount {
+	count := &usageCount{Core: c, items: items, waits: waits}
 	for _, b := range items[0].budgets {
-		c.budgets = append(c.budgets, &countedBudget{id: b.String(), partition: e.cfg.Partitions.BudgetPartition(b)})
+		count.budgets = append(count.budgets, &countedBudget{id: b.String(), partition: c.Partitions.BudgetPartition(b)})
 	}
-	c.ordered = slices.SortedFunc(slices.Values(c.budgets), func(a, b *countedBudget) int {
+	count.ordered = slices.SortedFunc(slices.Values(count.budgets), func(a, b *countedBudget) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.id, b.id))
 	})
 	dimensions, fences := make(map[string]bool), make(map[id.Fence]bool)
@@ -77,9 +77,9 @@ func newUsageCount(e *Engine, items []*usageItem, waits bool) *usageCount {
 			fences[item.fence] = true
 		}
 	}
-	c.dimensions = slices.Sorted(maps.Keys(dimensions))
-	c.fences = slices.SortedFunc(maps.Keys(fences), id.Fence.Compare)
-	return c
+	count.dimensions = slices.Sorted(maps.Keys(dimensions))
+	count.fences = slices.SortedFunc(maps.Keys(fences), id.Fence.Compare)
+	return count
 }
 
 func (c *usageCount) inTx(ctx context.Context, tx *core.Txn) error {
@@ -101,13 +101,13 @@ func (c *usageCount) inTx(ctx context.Context, tx *core.Txn) error {
 func (c *usageCount) decideAll() {
 	c.done, c.ledger, c.refused = make(map[string]*usageItem), make(map[ledgerKey]int64), false
 	for _, b := range c.budgets {
-		b.account = budget.Account{
+		b.account = budgets.Account{
 			Policy: b.policy, Usage: maps.Clone(b.usage), Reserved: maps.Clone(b.reserved), Applied: make(map[string]int64),
 		}
 		b.held = cloneHeld(b.stored)
 	}
 	for _, item := range c.items {
-		item.outcome, item.busy, item.err = budget.Outcome{}, false, nil
+		item.outcome, item.busy, item.err = budgets.Outcome{}, false, nil
 		if item.fenced() {
 			if item.err = c.facts[item.fence].Fence(item.fence, nil); item.err != nil {
 				continue
@@ -125,11 +125,11 @@ func (c *usageCount) decideAll() {
 }
 
 // decide decides about an item: whether it is a repetition, and whether it fits.
-func (c *usageCount) decide(item *usageItem) (budget.Outcome, error) {
+func (c *usageCount) decide(item *usageItem) (budgets.Outcome, error) {
 	if item.key == "" {
 		return c.apply(item), nil
 	}
-	var outcome budget.Outcome
+	var outcome budgets.Outcome
 	if first := c.done[item.key]; first != nil {
 		outcome = first.outcome
 	} else if c.taken[item.key] {
@@ -137,23 +137,23 @@ func (c *usageCount) decide(item *usageItem) (budget.Outcome, error) {
 		return c.apply(item), nil
 	} else {
 		var err error
-		if outcome, err = budget.ReadOutcome(c.known[item.key]); err != nil {
+		if outcome, err = budgets.ReadOutcome(c.known[item.key]); err != nil {
 			return outcome, core.Corrupt("ff_budget_usage_dedup.outcome_json", err)
 		}
 	}
 	if item.fenced() && outcome.Lease != leaseText(item.fence) {
 		return c.decideAfter(outcome, item), nil
 	}
-	if item.spends() && outcome.Kind != budget.HardBreach {
-		outcome = budget.Outcome{Kind: budget.AlreadyApplied}
+	if item.spends() && outcome.Kind != budgets.HardBreach {
+		outcome = budgets.Outcome{Kind: budgets.AlreadyApplied}
 	}
 	return outcome, nil
 }
 
 // decideAfter decides about an item with a key that another lease has used. Its reservation ends with it, but its
 // settlement was counted.
-func (c *usageCount) decideAfter(first budget.Outcome, item *usageItem) budget.Outcome {
-	if item.op == settleOp && first.Kind != budget.HardBreach {
+func (c *usageCount) decideAfter(first budgets.Outcome, item *usageItem) budgets.Outcome {
+	if item.op == settleOp && first.Kind != budgets.HardBreach {
 		c.settleAgain(item)
 		return first
 	}
@@ -162,8 +162,8 @@ func (c *usageCount) decideAfter(first budget.Outcome, item *usageItem) budget.O
 }
 
 // apply applies an item unless a hard limit refuses it.
-func (c *usageCount) apply(item *usageItem) budget.Outcome {
-	var outcome budget.Outcome
+func (c *usageCount) apply(item *usageItem) budgets.Outcome {
+	var outcome budgets.Outcome
 	switch item.op {
 	case reserveOp:
 		outcome = c.reserve(item)
@@ -173,12 +173,12 @@ func (c *usageCount) apply(item *usageItem) budget.Outcome {
 		outcome.Lease = leaseText(item.fence)
 	default:
 		outcome = c.budgets[0].account.Report(item.amounts)
-		c.refused = c.refused || outcome.Kind == budget.HardBreach
+		c.refused = c.refused || outcome.Kind == budgets.HardBreach
 	}
-	if item.spends() && outcome.Kind != budget.HardBreach {
+	if item.spends() && outcome.Kind != budgets.HardBreach {
 		for _, m := range item.amounts {
 			key := ledgerKey{item.execution, m.Dimension}
-			c.ledger[key] = budget.Add(c.ledger[key], m.N)
+			c.ledger[key] = budgets.Add(c.ledger[key], m.N)
 		}
 	}
 	return outcome
@@ -190,7 +190,7 @@ func (c *usageCount) lock(ctx context.Context, tx *core.Txn) error {
 	found := make([]string, len(c.ordered))
 	for i, b := range c.ordered {
 		steps = append(steps, func(conn db.DBTX) (err error) {
-			found[i], err = c.c.Q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
+			found[i], err = c.Q.LockBudget(ctx, conn, db.LockBudgetParams{PartitionKey: b.partition, BudgetID: b.id})
 			return err
 		})
 	}
@@ -208,7 +208,7 @@ func (c *usageCount) lock(ctx context.Context, tx *core.Txn) error {
 	for i, b := range c.ordered {
 		b.exists = found[i] != ""
 		var err error
-		if b.policy, err = budgetPolicy(found[i]); err != nil {
+		if b.policy, err = core.BudgetPolicy(found[i]); err != nil {
 			return err
 		}
 	}
@@ -228,15 +228,15 @@ func (c *usageCount) lockKeys(ctx context.Context) []core.Step {
 	}
 	sorted, partition := slices.Sorted(maps.Keys(keys)), c.budgets[0].partition
 	return []core.Step{func(conn db.DBTX) error {
-		taken, err := c.c.Q.ReuseBudgetKeys(ctx, conn, db.ReuseBudgetKeysParams{
-			PartitionKey: partition, TtlMs: usageKeyMs, Keys: sorted, NowMs: c.Engine.c.NowMs(),
+		taken, err := c.Q.ReuseBudgetKeys(ctx, conn, db.ReuseBudgetKeysParams{
+			PartitionKey: partition, TtlMs: usageKeyMs, Keys: sorted, NowMs: c.NowMs(),
 		})
 		for _, key := range taken {
 			c.taken[key] = true
 		}
 		return err
 	}, func(conn db.DBTX) error {
-		rows, err := c.c.Q.ReadBudgetKeys(ctx, conn, db.ReadBudgetKeysParams{PartitionKey: partition, Keys: sorted})
+		rows, err := c.Q.ReadBudgetKeys(ctx, conn, db.ReadBudgetKeysParams{PartitionKey: partition, Keys: sorted})
 		for _, row := range rows {
 			c.known[row.DedupKey] = row.Outcome
 		}
@@ -250,8 +250,8 @@ func (c *usageCount) lockUsage(ctx context.Context, b *countedBudget) []core.Ste
 		return nil
 	}
 	return []core.Step{func(conn db.DBTX) error {
-		rows, err := c.c.Q.LockBudgetUsage(ctx, conn, db.LockBudgetUsageParams{
-			PartitionKey: b.partition, BudgetID: b.id, Dimensions: c.dimensions, NowMs: c.Engine.c.NowMs(),
+		rows, err := c.Q.LockBudgetUsage(ctx, conn, db.LockBudgetUsageParams{
+			PartitionKey: b.partition, BudgetID: b.id, Dimensions: c.dimensions, NowMs: c.NowMs(),
 		})
 		for _, row := range rows {
 			b.usage[row.Dimension], b.nowMs = row.CurrentValue, row.NowMs

@@ -1,0 +1,76 @@
+package budget
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+)
+
+// Set replaces the limits, the interval, the retention, the labels and CancelOnBreach of an existing budget, whether or
+// not they can be read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new
+// one begins. A limit below the usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has
+// an effect on executions that the gate lets in from then on.
+//
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID or a Key; [fferr.ErrContention].
+// Transaction: one statement; locks the budget. Safe to repeat.
+func Set(ctx context.Context, eng *engine.Engine, spec Spec) error {
+	c := core.Of(eng)
+	const op = "set budget"
+	if err := spec.named(c); err != nil {
+		return core.Wrap(op, err)
+	}
+	if err := checkBudget(spec.ID); err != nil {
+		return core.Wrap(op, err)
+	}
+	policy, err := spec.policy()
+	if err != nil {
+		return core.Wrap(op, err)
+	}
+	document, err := policy.Encode()
+	if err != nil {
+		return core.Wrap(op, err)
+	}
+	n, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+		due.Gated()
+		return c.Q.SetBudget(ctx, conn, db.SetBudgetParams{
+			NowMs: c.NowMs(), PartitionKey: c.Partitions.BudgetPartition(spec.ID), BudgetID: spec.ID.String(), Policy: string(document),
+			ScopeType: spec.Labels.ScopeType, ScopeID: spec.Labels.ScopeID, EnforcementMode: spec.Labels.Mode,
+			ResetIntervalMs: policy.PeriodMs(),
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return core.Wrap(op, budgetNotFound(spec.ID))
+	}
+	return nil
+}
+
+// Delete deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has
+// no limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
+//
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the
+// budget, then its usage and reservations.
+func Delete(ctx context.Context, eng *engine.Engine, b id.BudgetID) error {
+	c := core.Of(eng)
+	const op = "delete budget"
+	if err := checkBudget(b); err != nil {
+		return core.Wrap(op, err)
+	}
+	partition, budget := c.Partitions.BudgetPartition(b), b.String()
+	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (none struct{}, err error) {
+		stored, err := c.Q.LockBudget(ctx, tx, db.LockBudgetParams{PartitionKey: partition, BudgetID: budget})
+		switch {
+		case err != nil:
+			return none, err
+		case stored == "":
+			return none, budgetNotFound(b)
+		}
+		return none, c.DropBudget(ctx, tx, partition, budget)
+	})
+	return err
+}
