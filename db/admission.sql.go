@@ -197,8 +197,8 @@ type ReleaseCallerAdmissionParams struct {
 	ExecutionID  pgtype.UUID
 }
 
-// ReleaseCallerAdmission gives back the place of an execution that a call admitted at a locked quota policy. Its start goes on
-// counting. No row: it has none.
+// ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
+// on counting. No row: it has none.
 //
 // Used by: engine.ReleaseAdmission.
 // Locks: gates held (UPDATE of admissions).

@@ -110,7 +110,7 @@ type AdoptExecutionsRow struct {
 	Claimable    bool
 }
 
-// AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
+// AdoptExecutions converts executions to the form of the library: it fills the columns, and, if an execution moves,
 // writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
 // budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
 // ones. Canonical rows stay unchanged.
@@ -399,11 +399,11 @@ type TakeForeignRow struct {
 	BadQuota            string
 }
 
-// TakeForeign locks executions that another program created, or left half-done, and returns the facts from which their
-// new state follows, among them those of their documents. It skips rows that another transaction holds or that have
-// joined a flow since they were found. held (dependencies block the execution) and quota_partition come back as they
-// were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
-// arrays as text.
+// TakeForeign locks executions another program created, or left half-done, and returns the facts from which their new
+// state follows, among them those of their documents. It skips rows that another transaction holds or that have joined
+// a flow since they were found. held (dependencies block the execution) and quota_partition come back as they were
+// given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are arrays
+// as text.
 //
 // Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -496,8 +496,8 @@ type TakeForeignMembersRow struct {
 	FlowID       *id.FlowID
 }
 
-// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
-// another transaction holds. The caller reads afterwards whether their dependencies block them.
+// TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows another
+// transaction holds. The caller reads afterwards whether their dependencies block them.
 //
 // Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.

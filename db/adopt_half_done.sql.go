@@ -114,8 +114,8 @@ type HealEndedParams struct {
 	Cancelled         []bool
 }
 
-// HealEnded takes the leases of executions that another program ended, and settles their attempts: from now on their
-// holders are refused. A negative attempt_index means that there is no attempt to settle.
+// HealEnded takes the leases of executions another program ended, and settles their attempts: from now on their holders
+// are refused. A negative attempt_index means that there is no attempt to settle.
 //
 // Passages: set_ended, lease_events.
 // Used by: schema.Adopt.
@@ -332,8 +332,8 @@ type TakeHalfDoneRow struct {
 	HighestEpoch int64
 }
 
-// TakeHalfDone locks those of the given executions that no other transaction holds. The caller reads afterwards which
-// facts they lack.
+// TakeHalfDone locks those of the given executions no other transaction holds. The caller reads afterwards which facts
+// they lack.
 //
 // Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -47,8 +47,8 @@ type BlockExecutionParams struct {
 	ExecutionID      id.ExecutionUUID
 }
 
-// BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
-// caller deletes its grants.
+// BlockExecution blocks an execution the caller has locked, for a reason, and withdraws its admission. The caller
+// deletes its grants.
 //
 // Used by: engine.BlockExecution.
 // Locks: L1 held.
@@ -77,7 +77,7 @@ type DropGrantsParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// DropGrants deletes the grants of an execution that the caller has locked.
+// DropGrants deletes the grants of an execution the caller has locked.
 //
 // Used by: engine.BlockExecution.
 // Locks: L5 waits (DELETE).
@@ -214,8 +214,8 @@ type UnblockExecutionParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// UnblockExecution makes a blocked execution that the caller has locked claimable. An execution with a budget or
-// quota need not pass that gate again.
+// UnblockExecution makes a blocked execution the caller has locked claimable. An execution with a budget or quota need
+// not pass that gate again.
 //
 // Used by: engine.UnblockExecution.
 // Locks: L1 held.
@@ -236,7 +236,7 @@ WITH served AS MATERIALIZED (
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
-    -- The blocked executions that these workers can run, locked.
+    -- The blocked executions these workers can run, locked.
     SELECT
         e.row_id,
         e.partition_key,

@@ -31,7 +31,7 @@ type DropBusinessKeysParams struct {
 	KeyValues     []string
 }
 
-// DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
+// DropBusinessKeys deletes business keys the transaction has just inserted and no creation used.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.
@@ -311,7 +311,7 @@ type ReuseBusinessKeysParams struct {
 	ExecutionIDs        []pgtype.UUID
 }
 
-// ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
+// ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of its batch than the
 // first ones that asked for them.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.

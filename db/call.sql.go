@@ -54,7 +54,7 @@ type GetCalledRow struct {
 	CalledExecutionIDs  []pgtype.UUID
 }
 
-// GetCalled reads the executions that a step has called. No row: the execution has no step of this name.
+// GetCalled reads the executions a step has called. No row: the execution has no step of this name.
 //
 // Used by: engine.Call.
 // Locks: none.
@@ -167,8 +167,8 @@ type ResumeCallersRow struct {
 	Lane string
 }
 
-// ResumeCallers lets locked callers continue if the executions of the call that they wait for have all ended, by ord
-// (from 0). lane: where a worker can claim it, or ”. No row: it goes on waiting, or does something else.
+// ResumeCallers lets locked callers continue if the executions of the call they wait for have all ended, by ord (from
+// 0). lane: where a worker can claim it, or ”. No row: it goes on waiting, or does something else.
 //
 // Used by: engine.Suspend, engine.SuspendEach, upkeep.ResumeCallers.
 // Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.

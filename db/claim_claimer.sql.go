@@ -75,7 +75,7 @@ candidates AS (
     LIMIT $11::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- The state of a claimed execution e. From c: now_ms, the time of the claim.
@@ -88,7 +88,7 @@ claimed AS (
         started_at_ms = coalesce(e.started_at_ms, c.now_ms),
         ffx_delay_until_ms = NULL,
         ffx_last_mutation_at_ms = c.now_ms,
-        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
+        -- The deadline a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
             + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
@@ -168,8 +168,8 @@ opened_attempts AS (
     FROM claimed AS n
 ),
 timed AS (
-    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
+    -- execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -393,7 +393,7 @@ candidates AS (
     WHERE NOT EXISTS (SELECT FROM halted)
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- The state of a claimed execution e. From c: now_ms, the time of the claim.
@@ -406,7 +406,7 @@ claimed AS (
         started_at_ms = coalesce(e.started_at_ms, c.now_ms),
         ffx_delay_until_ms = NULL,
         ffx_last_mutation_at_ms = c.now_ms,
-        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
+        -- The deadline a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
             + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,

@@ -243,7 +243,7 @@ ended AS (
                 c.ffx_delay_until_ms,
                 c.worker_id,
                 c.worker_instance_id,
-                -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+                -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
                 CASE
                     WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
                     ELSE c.raw_fields ->> 'lease_id'
@@ -366,11 +366,11 @@ type EndCancelledRow struct {
 	SequenceLane     string
 }
 
-// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
-// running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
-// now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
-// the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
-// is left unchanged.
+// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A running
+// or interrupted attempt ends under a raised epoch, written to both rows, so its holder is refused from now on. A
+// failed attempt with a retry to follow only loses its outcome. Returns the ended executions, each with the worker
+// instance that lost a lease and whether another program had replayed it. A row that is terminal already is left
+// unchanged.
 //
 // Passages: set_ended, held_execution, held_attempt, lease_events.
 // Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,

@@ -35,7 +35,7 @@ type DropCreationKeysParams struct {
 	ExecutionIDs    []pgtype.UUID
 }
 
-// DropCreationKeys deletes keys that no creation used.
+// DropCreationKeys deletes keys no creation used.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.
@@ -302,8 +302,8 @@ type ReadKeyedExecutionsRow struct {
 	Fed             bool
 }
 
-// ReadKeyedExecutions reads the columns of the given executions that a repeated creation is compared with. fed says
-// that a result may have replaced the payload. No row: the execution no longer exists.
+// ReadKeyedExecutions reads the columns of the given executions a repeated creation is compared with. fed says a result
+// may have replaced the payload. No row: the execution no longer exists.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: none.
@@ -423,8 +423,8 @@ type TakeCreationKeysRow struct {
 	InWindow       bool
 }
 
-// TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key was deleted in the
-// meantime, and the creation starts over.
+// TakeCreationKeys locks idempotency keys InsertCreationKeys found taken. No row: the key was deleted in the meantime,
+// and the creation starts over.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys waits (FOR UPDATE, in array order).

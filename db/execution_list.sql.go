@@ -238,7 +238,7 @@ func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecution
 
 const listLeasedKeys = `-- name: ListLeasedKeys :many
 WITH items AS MATERIALIZED (
-    -- The attempts that the lease timers list, and one more than the limit.
+    -- The attempts the lease timers list, and one more than the limit.
     SELECT
         t.partition_key,
         t.execution_id,
@@ -298,8 +298,7 @@ type ListLeasedKeysRow struct {
 }
 
 // ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
-// all of them, unless looked_at says that there were more than max_items to examine. A single row with -1: there is
-// none.
+// all, unless looked_at says that there were more than max_items to examine. A single row with -1: there is none.
 //
 // Used by: engine.ListExecutions.
 // Locks: none. Spans partitions.

@@ -248,7 +248,7 @@ LEFT JOIN LATERAL (
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,
-        -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+        -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
         CASE
             WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
             ELSE c.raw_fields ->> 'lease_id'
@@ -343,8 +343,8 @@ type ReadHeldExecutionsRow struct {
 	NowMs                  int64
 }
 
-// ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
-// locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
+// ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts it has locked in
+// earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 // current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 //
 // Passages: held_execution, held_attempt.
@@ -355,7 +355,7 @@ type ReadHeldExecutionsRow struct {
 // engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
 // engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy.
-// Locks: none. The caller has locked the rows that it reads.
+// Locks: none. The caller has locked the rows it reads.
 func (q *Queries) ReadHeldExecutions(ctx context.Context, db DBTX, arg ReadHeldExecutionsParams) ([]ReadHeldExecutionsRow, error) {
 	rows, err := db.Query(ctx, readHeldExecutions,
 		arg.DefaultCap,

@@ -269,7 +269,7 @@ type EnsureFairPlacesParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
+// EnsureFairPlaces records places the caller's transaction has given out. An execution that does not have its place,
 // because it existed before, is left out.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,

@@ -33,10 +33,10 @@ type ForgetSiblingCancelsParams struct {
 	FlowID       id.FlowID
 }
 
-// ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all of them have ended.
+// ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all have ended.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
-// Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of this library has one); L7
+// Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of the library has one); L7
 // waits (rows of the list of pending cancels, DELETE, likewise).
 func (q *Queries) ForgetSiblingCancels(ctx context.Context, db DBTX, arg ForgetSiblingCancelsParams) error {
 	_, err := db.Exec(ctx, forgetSiblingCancels, arg.PartitionKey, arg.FlowID)

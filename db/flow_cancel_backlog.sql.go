@@ -385,8 +385,8 @@ type TakeCancelBacklogsRow struct {
 	Reason string
 }
 
-// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
-// transaction holds.
+// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests no other transaction
+// holds.
 //
 // Used by: upkeep.CancelFlows.
 // Locks: L0 skips (the rows of requests FOR UPDATE).

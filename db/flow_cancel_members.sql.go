@@ -53,7 +53,7 @@ type ListPendingAmongRow struct {
 // suspended, in array order.
 //
 // Used by: engine.RequestFlowCancel.
-// Locks: none. The caller has locked the rows that it reads.
+// Locks: none. The caller has locked the rows it reads.
 func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error) {
 	rows, err := db.Query(ctx, listPendingAmong, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {

@@ -75,7 +75,7 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS d ON true
 LEFT JOIN LATERAL (
-    -- An edge that a replay opened also waits for the replay of its upstream, if that had ended before.
+    -- An edge a replay opened also waits for the replay of its upstream, if that had ended before.
     SELECT true AS ended
     FROM ff_exec_core AS t
     WHERE
@@ -109,8 +109,8 @@ type ListCleanUpEdgesRow struct {
 // not count yet. No row: the flow has no clean-up.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
-// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to
-// the members that it returns.
+// Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to the
+// members it returns.
 func (q *Queries) ListCleanUpEdges(ctx context.Context, db DBTX, arg ListCleanUpEdgesParams) ([]ListCleanUpEdgesRow, error) {
 	rows, err := db.Query(ctx, listCleanUpEdges, arg.PartitionKey, arg.FlowID)
 	if err != nil {

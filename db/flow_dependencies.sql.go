@@ -207,7 +207,7 @@ WITH input AS (
         unnest($3::uuid[]) AS downstream_eid
 ),
 opened AS (
-    -- Their edges that this transaction resolved, open again.
+    -- Their edges this transaction resolved, open again.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
@@ -364,10 +364,10 @@ type ListPassedOverParams struct {
 	Ords          []int32
 }
 
-// ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or
-// SkipDownstream left unchanged although the decision concerns them. No row for an execution that has ended or
-// started, and so decides for itself; that is already free to run when it is to be released; or whose group is
-// undecided because of staged edges. A row in an unknown state is returned.
+// ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or SkipDownstream
+// left unchanged although the decision concerns them. No row for an execution that has ended or started, and so decides
+// for itself; that is already free to run when it is to be released; or whose group is undecided because of staged
+// edges. A row in an unknown state is returned.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -468,8 +468,8 @@ type ListUncountedEdgesRow struct {
 	OpenUpstreams []pgtype.UUID
 }
 
-// ListUncountedEdges returns, by group, the edges of ended executions that ResolveEdges marked although the group has
-// no row, and the upstreams of the edges it left open. No rows: all edges were counted.
+// ListUncountedEdges returns, by group, the edges of ended executions ResolveEdges marked although the group has no
+// row, and the upstreams of the edges it left open. No rows: all edges were counted.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -559,8 +559,8 @@ type LockDownstreamGroupsParams struct {
 
 // LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
 // with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
-// locks the row of a group that it counts in and starts from the last committed counters. No rows: nothing depends on
-// the executions, and there is nothing to resolve.
+// locks the row of a group it counts in and starts from the last committed counters. No rows: nothing depends on the
+// executions, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // upkeep.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
@@ -942,9 +942,9 @@ type ResolveEdgesRow struct {
 
 // ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
 // an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
-// it marked in all groups; larger than their number if it left some out. It returns no group without a row, although
-// it marks the edges, and leaves the edges of an execution that another program has replayed unchanged. The caller
-// finds both by ListUncountedEdges.
+// it marked in all groups; larger than their number if it left some out. It returns no group without a row, although it
+// marks the edges, and leaves the edges of an execution another program has replayed unchanged. The caller finds both
+// by ListUncountedEdges.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,

@@ -141,7 +141,7 @@ type ApplyEdgesParams struct {
 	Outcomes     []string
 }
 
-// ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
+// ApplyEdges applies staged edges, so they count. outcome is as in InsertEdges.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
@@ -522,7 +522,7 @@ type PassResultsAlongParams struct {
 // have just been counted as successes. If there are several into one execution, the greatest edge id wins.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-// Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
+// Locks: L4 held (execution rows, UPDATE): they are among the executions the caller has locked, or has created.
 func (q *Queries) PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error {
 	_, err := db.Exec(ctx, passResultsAlong,
 		arg.NowMs,

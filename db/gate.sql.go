@@ -78,7 +78,7 @@ input AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     -- A page of the open ones: whether each is in use, and when it started. The deletion of an execution has noted its start;
-    -- without that it counts from the admission.
+    -- without it counts from the admission.
     SELECT
         j.partition_key,
         j.gate_id,
@@ -319,7 +319,7 @@ type CountGatesRow struct {
 //
 // It reads no settled admission: their units are in the row of the key, and PruneSettledUses follows in the same round trip.
 // Of the open ones after a position, it looks at most at a page. whole: it has looked at all. Otherwise held and started are
-// the bounds less the units that it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
+// the bounds less the units it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
 // page begins. changes: how many of the page it has changed.
 //
 // Passages: gate_judged, gate_started, gate_summed.
@@ -661,7 +661,7 @@ type MoveWaitingParams struct {
 	AreBudgets    []bool
 }
 
-// MoveWaiting makes executions that the caller has locked wait at another budget or limit.
+// MoveWaiting makes executions the caller has locked wait at another budget or limit.
 //
 // Used by: engine.AdmitWaiting.
 // Locks: L1 held (UPDATE).
@@ -1071,8 +1071,8 @@ type ScanWaitingGatesRow struct {
 	ExecutionID  pgtype.UUID
 }
 
-// ScanWaitingGates returns budgets and limits with waiting executions, each with one of these, in the order of their ids after a position. The cost
-// depends on their number, not on that of the executions.
+// ScanWaitingGates returns budgets and limits with waiting executions, each with one, in the order of their ids after a
+// position. The cost depends on their number, not on that of the executions.
 //
 // Used by: engine.AdmitWaiting.
 // Locks: none. Spans partitions.

@@ -221,7 +221,7 @@ type AdmitNextRow struct {
 }
 
 // AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
-// these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
+// these. An execution with other limits or budgets ends the line: a row with undone true says the gate has to look.
 //
 // Passages: gates_asked, gates_taken, waiting_line, set_admitted.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
@@ -387,9 +387,10 @@ type FreePlacesRow struct {
 	Awaited bool
 }
 
-// FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
-// wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
-// undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
+// FreePlaces takes the places of executions the same transaction has ended off the bounds of their limits, if
+// executions wait for these. It counts nothing: a bound covers all stored admissions, so it falls by those that are
+// deleted here. undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited:
+// executions wait.
 //
 // Passages: gates_asked, gates_taken.
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.

@@ -35,8 +35,8 @@ type DropIdleGatesParams struct {
 	GateIDs       []pgtype.UUID
 }
 
-// DropIdleGates deletes keys of limits and quota policies that the caller has locked and found without admissions, unless
-// an execution waits there.
+// DropIdleGates deletes keys of limits and quota policies the caller has locked and found without admissions, unless an
+// execution waits there.
 //
 // Used by: engine.ForgetLimitKeys.
 // Locks: gates held (DELETE).

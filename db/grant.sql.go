@@ -27,7 +27,7 @@ type DeleteGrantsParams struct {
 	Kinds        []string
 }
 
-// DeleteGrants deletes the grants of some kinds that an execution has.
+// DeleteGrants deletes the grants of some kinds an execution has.
 //
 // Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 // engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
@@ -75,8 +75,8 @@ type EndReclaimedAttemptParams struct {
 	AttemptIndex int32
 }
 
-// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
-// epoch, so that the former holder is refused.
+// EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the epoch,
+// so the former holder is refused.
 //
 // Used by: engine.ReclaimExecution.
 // Locks: L2 held.
@@ -114,8 +114,7 @@ type GetGrantRow struct {
 	WorkerInstanceID string
 }
 
-// GetGrant reads the worker that a grant of an execution was issued to. No row: the grant does not exist, or no
-// longer does.
+// GetGrant reads the worker a grant of an execution was issued to. No row: the grant does not exist, or no longer does.
 //
 // Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 // engine.ReclaimExecution.
@@ -269,7 +268,7 @@ type ListGrantsRow struct {
 	ExpiresAtMs      int64
 }
 
-// ListGrants reads the grants of one kind that an execution has, the newest first.
+// ListGrants reads the grants of one kind an execution has, the newest first.
 //
 // Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 // engine.ReclaimExecution.
@@ -312,7 +311,7 @@ SELECT
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_limit_ids IS NOT NULL
-        -- In the form that another program stores.
+        -- In the form another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
@@ -367,8 +366,8 @@ type ReadGrantFactsRow struct {
 	Halt             string
 }
 
-// ReadGrantFacts reads the facts that a grant, or a lease by one, needs about a locked execution and its current
-// attempt, beside those that every operation on a locked execution reads.
+// ReadGrantFacts reads the facts a grant, or a lease by one, needs about a locked execution and its current attempt,
+// beside those every operation on a locked execution reads.
 //
 // Passages: grant_attached.
 // Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
@@ -408,7 +407,7 @@ SELECT
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_limit_ids IS NOT NULL
-        -- In the form that another program stores.
+        -- In the form another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
@@ -482,9 +481,9 @@ type ScanEligibleRow struct {
 	Admitted     bool
 }
 
-// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their
-// budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
-// cover, of these kinds, in this partition.
+// ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their budgets
+// and quotas. If given, capabilities, kinds and a partition restrict it to executions the capabilities cover, of these
+// kinds, in this partition.
 //
 // Passages: grant_attached.
 // Used by: engine.EligibleExecutions, engine.ClaimForWorker.

@@ -36,7 +36,7 @@ func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParam
 
 const listActiveLanes = `-- name: ListActiveLanes :many
 WITH timed AS MATERIALIZED (
-    -- The attempts that the lease timers list.
+    -- The attempts the lease timers list.
     SELECT
         t.partition_key,
         t.execution_id
@@ -393,8 +393,8 @@ type ListHeldLanesRow struct {
 
 // ListHeldLanes counts, for each lane, the executions that wait for a budget or limit, those that are suspended, and those
 // that wait for upstreams or for the member before them in a sequence. Of each list it examines the first max_counted
-// and one more over all lanes: partial says that it has more. Members of flows are those of flows whose last summary
-// counted such members. There is at least one row, whose lane_id may be empty.
+// and one more over all lanes: partial says it has more. Members of flows are those of flows whose last summary counted
+// such members. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.

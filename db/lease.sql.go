@@ -14,7 +14,7 @@ import (
 
 const lockAttempts = `-- name: LockAttempts :many
 WITH input AS (
-    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- The attempts the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
     -- parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -73,7 +73,7 @@ func (q *Queries) LockAttempts(ctx context.Context, db DBTX, arg LockAttemptsPar
 
 const lockExecutions = `-- name: LockExecutions :many
 WITH input AS (
-    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    -- The executions the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -188,7 +188,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -388,7 +388,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -442,8 +442,8 @@ type RenewLeasesRow struct {
 // changed it.
 //
 // A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
-// changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
-// shown to be current, wherever the execution's pointer is.
+// changes the attempt row. The fast path serves canonical rows; with judged it renews all leases ReadLeases has shown
+// to be current, wherever the execution's pointer is.
 //
 // Used by: engine.RenewLease, engine.RenewLeases.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
@@ -478,7 +478,7 @@ func (q *Queries) RenewLeases(ctx context.Context, db DBTX, arg RenewLeasesParam
 
 const takeAttempts = `-- name: TakeAttempts :many
 WITH input AS (
-    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- The attempts the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
     -- parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
@@ -506,7 +506,7 @@ type TakeAttemptsParams struct {
 	AttemptIndexes []int32
 }
 
-// TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
+// TakeAttempts is LockAttempts without waiting: an attempt another transaction holds has no row.
 //
 // Passages: locked_attempts.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -535,7 +535,7 @@ func (q *Queries) TakeAttempts(ctx context.Context, db DBTX, arg TakeAttemptsPar
 
 const takeExecutions = `-- name: TakeExecutions :many
 WITH input AS (
-    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    -- The executions the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -584,7 +584,7 @@ type TakeExecutionsRow struct {
 	InSequence    bool
 }
 
-// TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
+// TakeExecutions is LockExecutions without waiting: an execution another transaction holds has no row.
 //
 // Passages: locked_executions.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -652,8 +652,7 @@ type UpdateProgressParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
-// value.
+// UpdateProgress stores the progress a worker reports for its running attempt; a NULL argument leaves the stored value.
 //
 // Used by: engine.ReportProgress.
 // Locks: L1 held.

@@ -79,8 +79,8 @@ type ForgetLeaseTimersParams struct {
 	TimerIDs []pgtype.UUID
 }
 
-// ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer that LookAtLeases took in the meantime
-// is gone, and its remaining leases are in a new one; a timer that LookAtLeases holds at the moment is skipped.
+// ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer LookAtLeases took in the meantime is
+// gone, and its remaining leases are in a new one; a timer LookAtLeases holds at the moment is skipped.
 //
 // Used by: upkeep.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE).
@@ -135,7 +135,7 @@ taken AS (
         w.attempt_indexes
 ),
 items AS (
-    -- The attempts that they list.
+    -- The attempts they list.
     SELECT
         unnest(t.partition_keys) AS partition_key,
         unnest(t.execution_ids) AS execution_id,
@@ -203,7 +203,7 @@ held AS (
     ) AS e
 ),
 timed AS (
-    -- New lease timers for all of these.
+    -- New lease timers for all.
     INSERT INTO ffx_lease_timer (
         due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
@@ -267,7 +267,7 @@ type LookAtLeasesRow struct {
 // The timers are replaced. A lease that was given back, or whose execution is gone, gets none. A renewed lease gets a
 // timer for its next expiry. An expired lease stays due as long as its attempt has the lease, with a timer before the
 // first one taken here: a caller that continues after its position, or another further on, does not get it again.
-// may_end forecasts that the loss ends the execution, so that the caller can lock its flow before any row.
+// may_end forecasts the loss ends the execution, so the caller can lock its flow before any row.
 //
 // A lease that is taken while this statement runs has a timer of its own.
 //
@@ -481,7 +481,7 @@ SELECT
     t.attempt_index,
     t.lease_epoch,
     coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
     coalesce(CASE
         WHEN t.lease_epoch = t.ffx_lease_epoch THEN t.ffx_lease_id::text
         ELSE t.raw_fields ->> 'lease_id'

@@ -56,8 +56,8 @@ type ChangePrioritiesParams struct {
 	OldPriorities []int32
 }
 
-// ChangePriorities gives executions that the caller has locked another priority and appends the operator events. A
-// trigger moves their queue entries. old_priorities has their present priorities.
+// ChangePriorities gives executions the caller has locked another priority and appends the operator events. A trigger
+// moves their queue entries. old_priorities has their present priorities.
 //
 // Used by: engine.ChangePriority, engine.PrioritizeWhere.
 // Locks: L1 held; L7 new.
@@ -94,8 +94,7 @@ type MoveExecutionsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// MoveExecutions moves claimable executions that the caller has locked to another lane. A trigger moves their queue
-// entries.
+// MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 //
 // Used by: engine.MoveWhere.
 // Locks: L1 held.
@@ -153,8 +152,8 @@ type PostponeExecutionParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
-// admission of a gate.
+// PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
+// a gate.
 //
 // Used by: engine.Operator.DelayExecution.
 // Locks: L1 held.
@@ -231,7 +230,7 @@ type PromoteExecutionRow struct {
 	Claimable bool
 }
 
-// PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
+// PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
 // budget or quota. Returns its lane, and whether it is claimable.
 //
 // Used by: engine.Operator.DelayExecution.

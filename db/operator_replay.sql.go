@@ -274,10 +274,10 @@ type ListDownstreamGroupsRow struct {
 	HasStarted       bool
 }
 
-// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group that
-// it counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied,
-// and the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no
-// mark. has_group: the group has a row.
+// ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group it
+// counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied, and
+// the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no mark.
+// has_group: the group has a row.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: none. The caller has locked the groups and the downstream executions that have not started.
@@ -444,7 +444,7 @@ type LockUnstartedDownstreamParams struct {
 }
 
 // LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
-// claimed yet, so that none is claimed until the caller has committed.
+// claimed yet, so none is claimed until the caller has committed.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
@@ -489,7 +489,7 @@ type MarkCountedEdgesParams struct {
 	UpstreamEID  pgtype.UUID
 }
 
-// MarkCountedEdges marks edges from an execution as resolved that another program counted and did not mark: its next
+// MarkCountedEdges marks edges from an execution as resolved if another program counted and did not mark them: its next
 // end does not count there.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.
@@ -519,7 +519,7 @@ WITH input AS (
         unnest($7::integer[]) AS running_count
 ),
 source AS (
-    -- The executions that the edges lead from.
+    -- The executions the edges lead from.
     SELECT
         $1::smallint AS partition_key,
         $2::uuid AS flow_id,
@@ -597,7 +597,7 @@ WITH opened AS (
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
-            -- Another program does not mark the edges that it counts.
+            -- Another program does not mark the edges it counts.
             OR NOT d.policy ? 'resolved_at_ms' AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS u
@@ -789,10 +789,10 @@ type ReplayExecutionRow struct {
 	Claimable   bool
 }
 
-// ReplayExecution sets an ended execution that the caller has locked back to run again, before its dependencies,
-// before the gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and
-// the history. If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends
-// the operator event. Returns the lane, the public state, and whether the lane has work now.
+// ReplayExecution sets an ended execution the caller has locked back to run again, before its dependencies, before the
+// gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and the history.
+// If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends the operator
+// event. Returns the lane, the public state, and whether the lane has work now.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L1 held; L2 held; L7 new.
@@ -827,7 +827,7 @@ type TouchFlowParams struct {
 	FlowID       id.FlowID
 }
 
-// TouchFlow writes the row of a flow whose member is replayed, so that a transaction with an older snapshot fails at the
+// TouchFlow writes the row of a flow whose member is replayed, so a transaction with an older snapshot fails at the
 // flow's lock instead of overlooking the member.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.

@@ -37,8 +37,8 @@ type AdvanceConsumerParams struct {
 	EventID   int64
 }
 
-// AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
-// extends the hold by hold_ms.
+// AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event its handler finished, and extends the
+// hold by hold_ms.
 //
 // Used by: events.HandleWith, events.HandleBatches.
 // Locks: consumers held (UPDATE).
@@ -82,8 +82,8 @@ type DropSetAsideParams struct {
 	EventID  int64
 }
 
-// DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
-// row is locked.
+// DropSetAside deletes an event a consumer has set aside, and returns it. No row: it is not set aside, or its row is
+// locked.
 //
 // Used by: events.RetrySetAside.
 // Locks: consumers skips (FOR UPDATE, then the DELETE).
@@ -143,7 +143,7 @@ type ForgetSetAsideParams struct {
 	EventID  int64
 }
 
-// ForgetSetAside deletes events that a consumer has set aside: one event, or with 0 all of them.
+// ForgetSetAside deletes events a consumer has set aside: one event, or with 0 all.
 //
 // Used by: events.ForgetSetAside, events.RemoveConsumer.
 // Locks: consumers waits (DELETE).
@@ -338,7 +338,7 @@ type ListSetAsideRow struct {
 	SetAsideAtMs int64
 }
 
-// ListSetAside returns the events that a consumer has set aside, ascending, after one of them.
+// ListSetAside returns the events a consumer has set aside, ascending, after one.
 //
 // Used by: events.SetAside.
 // Locks: none.
@@ -617,7 +617,7 @@ type ReturnConsumerParams struct {
 	Holder      string
 }
 
-// ReturnConsumer releases a consumer that holder has, so that another process can take it at once. If it is at
+// ReturnConsumer releases a consumer that holder has, so another process can take it at once. If it is at
 // seen_event_id, it moves to event_id.
 //
 // Used by: events.HandleWith, events.HandleBatches.

@@ -130,7 +130,7 @@ SELECT (
 )::boolean AS runs
 `
 
-// GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
+// GetWitnessRuns returns whether the processes GetOutboxState named still run. While they do, the server has not
 // crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 //
 // Used by: events.Subscribe, events.Handle.
@@ -161,8 +161,8 @@ type ListOutboxWritersRow struct {
 	ProcessID          int32
 }
 
-// ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock that
-// an INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
+// ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock an
+// INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
 // transaction.
 //
 // Used by: events.Subscribe, events.Handle.

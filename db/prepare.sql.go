@@ -111,7 +111,7 @@ const getUsableFrom = `-- name: GetUsableFrom :one
 SELECT coalesce(ffx_usable_from(), '')::text AS version
 `
 
-// GetUsableFrom returns the oldest version of this library that may work on the schema. The caller knows that
+// GetUsableFrom returns the oldest version of the library that may work on the schema. The caller knows that
 // ffx_usable_from exists.
 //
 // Used by: engine.Prepare.
@@ -131,9 +131,9 @@ ORDER BY name
 LIMIT $1
 `
 
-// ListCitusTables returns tables of this library that Citus manages, distributed or not. No row: there are none. It
-// skips tables of other names. Tables that the search_path does not reach are returned with their schema. The caller
-// knows that pg_dist_partition exists.
+// ListCitusTables returns tables of the library that Citus manages, distributed or not. No row: there are none. It
+// skips tables of other names. Tables the search_path does not reach are returned with their schema. The caller knows
+// that pg_dist_partition exists.
 //
 // Used by: engine.Prepare.
 // Locks: none.
@@ -173,7 +173,7 @@ type ListFlowPartitionsRow struct {
 	FlowID       id.FlowID
 }
 
-// ListFlowPartitions returns a sample of flows with the partitions that they are stored in. The highest partitions come
+// ListFlowPartitions returns a sample of flows with the partitions they are stored in. The highest partitions come
 // first, since low ones fit many counts.
 //
 // Used by: engine.Prepare.
@@ -237,7 +237,7 @@ type ListMissingRightsRow struct {
 }
 
 // ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
-// that do not exist are skipped. No row: it has all of them.
+// that do not exist are skipped. No row: it has all.
 //
 // Used by: engine.Prepare, engine.Roles.
 // Locks: none.
@@ -327,9 +327,9 @@ type ListShadowingRow struct {
 	HomeName   string
 }
 
-// ListShadowing returns functions, tables and views that have the name of one of this library, in a schema that
-// precedes the one with the ledger in the search_path: statements would use them instead. Temporary ones are
-// included. No row: all names resolve to one schema. The caller knows that ffx_schema_migrations exists.
+// ListShadowing returns functions, tables and views that have the name of one of the library, in a schema that precedes
+// the one with the ledger in the search_path: statements would use them instead. Temporary ones are included. No row:
+// all names resolve to one schema. The caller knows that ffx_schema_migrations exists.
 //
 // Used by: engine.Prepare.
 // Locks: none.

@@ -492,7 +492,7 @@ dequeued AS (
     RETURNING r.partition_key
 ),
 moved AS (
-    -- In the list of a budget or limit that their execution does not wait for.
+    -- In the list of a budget or limit their execution does not wait for.
     SELECT
         w.ctid::tid AS entry_id,
         w.gate_id,
@@ -774,7 +774,7 @@ type TimeUntimedParams struct {
 //
 // Used by: upkeep.RepairQueue.
 // Locks: timers new.
-// Looked up one by one: a plan made before there were any attempts would read all of them.
+// Looked up one by one: a plan made before there were any attempts would read all.
 func (q *Queries) TimeUntimed(ctx context.Context, db DBTX, arg TimeUntimedParams) error {
 	_, err := db.Exec(ctx, timeUntimed, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
 	return err

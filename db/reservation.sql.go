@@ -97,7 +97,7 @@ func (q *Queries) DropReservations(ctx context.Context, db DBTX, arg DropReserva
 
 const lockReservers = `-- name: LockReservers :many
 WITH input AS (
-    -- The attempts that the arrays name. The locking clause is a parameter.
+    -- The attempts the arrays name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -268,7 +268,8 @@ type LookAtReservationsParams struct {
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
-// A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+// A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
+// is.
 func (q *Queries) LookAtReservations(ctx context.Context, db DBTX, arg LookAtReservationsParams) (int64, error) {
 	row := db.QueryRow(ctx, lookAtReservations, arg.NowMs, arg.PartitionKey, arg.BudgetID)
 	var dropped int64
@@ -611,7 +612,8 @@ type ReleaseReservationsParams struct {
 // Used by: upkeep.ReleaseReservations.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 // The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
-// A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+// A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
+// is.
 func (q *Queries) ReleaseReservations(ctx context.Context, db DBTX, arg ReleaseReservationsParams) (int64, error) {
 	row := db.QueryRow(ctx, releaseReservations, arg.NowMs, arg.BatchSize)
 	var dropped int64
@@ -621,7 +623,7 @@ func (q *Queries) ReleaseReservations(ctx context.Context, db DBTX, arg ReleaseR
 
 const takeReservers = `-- name: TakeReservers :many
 WITH input AS (
-    -- The attempts that the arrays name. The locking clause is a parameter.
+    -- The attempts the arrays name. The locking clause is a parameter.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,

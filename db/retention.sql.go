@@ -28,7 +28,7 @@ func (q *Queries) CommitLazily(ctx context.Context, db DBTX) error {
 const dropAttemptsOf = `-- name: DropAttemptsOf :exec
 DELETE FROM ff_attempt AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -75,7 +75,7 @@ func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds [
 const dropClaimGrantsOf = `-- name: DropClaimGrantsOf :exec
 DELETE FROM ff_claim_grant AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -118,7 +118,7 @@ type DropExecutionsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropExecutions deletes executions that the caller has locked, after all their other rows.
+// DropExecutions deletes executions the caller has locked, after all their other rows.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 // Locks: L1 held (DELETE).
@@ -133,7 +133,7 @@ func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecution
 const dropSignalKeysOf = `-- name: DropSignalKeysOf :exec
 DELETE FROM ffx_signal_key AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -161,7 +161,7 @@ func (q *Queries) DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalK
 const dropStepsOf = `-- name: DropStepsOf :exec
 DELETE FROM ffx_step AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -189,7 +189,7 @@ func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParam
 const dropStreamFramesOf = `-- name: DropStreamFramesOf :exec
 DELETE FROM ff_stream_frame AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -260,7 +260,7 @@ func (q *Queries) DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStr
 const dropStreamMetasOf = `-- name: DropStreamMetasOf :exec
 DELETE FROM ff_stream_meta AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -288,7 +288,7 @@ func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStream
 const dropStreamSummariesOf = `-- name: DropStreamSummariesOf :exec
 DELETE FROM ff_stream_summary AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -316,7 +316,7 @@ func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropSt
 const dropSuspensionsOf = `-- name: DropSuspensionsOf :exec
 DELETE FROM ff_suspension_current AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -344,7 +344,7 @@ func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspen
 const dropWaitpointsOf = `-- name: DropWaitpointsOf :exec
 DELETE FROM ff_waitpoint_pending AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
@@ -603,7 +603,7 @@ type InsertPrunedMembersParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
+// InsertPrunedMembers stores members the caller has locked and is about to delete before their flow.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue.
 // Locks: L0 new: the flow's lock is held, shared.
@@ -1513,8 +1513,7 @@ type TakeRetentionTimersRow struct {
 	ID           pgtype.UUID
 }
 
-// TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
-// list.
+// TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items they list.
 //
 // Used by: upkeep.Retain, upkeep.PurgeFlows.
 // Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.

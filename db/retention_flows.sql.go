@@ -37,7 +37,7 @@ func (q *Queries) CloseFlow(ctx context.Context, db DBTX, arg CloseFlowParams) e
 
 const dropBacklogMembersOf = `-- name: DropBacklogMembersOf :exec
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -77,7 +77,7 @@ func (q *Queries) DropBacklogMembersOf(ctx context.Context, db DBTX, arg DropBac
 
 const dropCancelDispatchesOf = `-- name: DropCancelDispatchesOf :exec
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -105,8 +105,8 @@ type DropCancelDispatchesOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
-// to be deleted.
+// DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows that are about to be
+// deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -118,7 +118,7 @@ func (q *Queries) DropCancelDispatchesOf(ctx context.Context, db DBTX, arg DropC
 
 const dropEdgeGroupsOf = `-- name: DropEdgeGroupsOf :exec
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -197,7 +197,7 @@ func (q *Queries) DropEdgesOf(ctx context.Context, db DBTX, arg DropEdgesOfParam
 
 const dropFlowSummariesOf = `-- name: DropFlowSummariesOf :exec
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -237,7 +237,7 @@ func (q *Queries) DropFlowSummariesOf(ctx context.Context, db DBTX, arg DropFlow
 
 const dropFlows = `-- name: DropFlows :execrows
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -280,7 +280,7 @@ func (q *Queries) DropFlows(ctx context.Context, db DBTX, arg DropFlowsParams) (
 
 const dropPrunedMembersOf = `-- name: DropPrunedMembersOf :exec
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS flow_id
@@ -420,7 +420,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS u ON true
 LEFT JOIN LATERAL (
-    -- All of them, unless one has not ended.
+    -- All, unless one has not ended.
     SELECT
         count(*) AS members,
         max(e.terminal_at_ms) AS ended_at_ms

@@ -56,7 +56,7 @@ completed AS (
         AND e.ownership_state = 'leased'
         AND e.attempt_index = i.attempt_index
         AND e.ffx_lease_epoch = i.lease_epoch
-        -- The flow that the caller read still holds; otherwise the dependents would be missed.
+        -- The flow the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
         -- After a replay by another program, the slow path handles the count of its earlier end.
         AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
@@ -441,7 +441,7 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
         CASE
             WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'

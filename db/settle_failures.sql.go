@@ -163,9 +163,9 @@ type EndUnsuccessfulRow struct {
 }
 
 // EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
-// their leases were lost too often, or expired. A raised_epoch above 0 goes to both rows, so that the holder of the
-// attempt is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one
-// is settled already. Returns the ended executions; a row that is terminal already stays unchanged.
+// their leases were lost too often, or expired. A raised_epoch above 0 goes to both rows, so the holder of the attempt
+// is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one is settled
+// already. Returns the ended executions; a row that is terminal already stays unchanged.
 //
 // Passages: set_ended, set_attempt_ended, lease_events.
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
@@ -460,7 +460,7 @@ type ScheduleRetriesRow struct {
 }
 
 // ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
-// raised_epoch above 0 goes to both rows, so that the holder of the attempt is refused from now on. fair is the share of a
+// raised_epoch above 0 goes to both rows, so the holder of the attempt is refused from now on. fair is the share of a
 // claimable retry that is fair, and empty otherwise: the caller gives it a new place.
 //
 // Passages: set_attempt_ended, lease_events.

@@ -113,7 +113,7 @@ type ReadGroupsOfRow struct {
 //
 // Used by: engine.WaitForChildren, engine.WaitForChildrenEach, upkeep.CancelSiblings, engine.CreateFlow,
 // engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
-// Locks: none. The caller has locked the rows that it reads.
+// Locks: none. The caller has locked the rows it reads.
 func (q *Queries) ReadGroupsOf(ctx context.Context, db DBTX, arg ReadGroupsOfParams) ([]ReadGroupsOfRow, error) {
 	rows, err := db.Query(ctx, readGroupsOf,
 		arg.PartitionKeys,

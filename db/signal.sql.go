@@ -53,8 +53,8 @@ type DeliverSignalRow struct {
 // a refusal.
 //
 // Used by: engine.Signal, engine.SignalWaitpoint.
-// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
-// FOR UPDATE); L7 new.
+// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+// UPDATE); L7 new.
 func (q *Queries) DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error) {
 	row := db.QueryRow(ctx, deliverSignal,
 		arg.PartitionKey,
@@ -129,8 +129,8 @@ type DeliverSignalToRow struct {
 // DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
 //
 // Used by: engine.Signal.
-// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
-// FOR UPDATE); L7 new.
+// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+// UPDATE); L7 new.
 func (q *Queries) DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error) {
 	row := db.QueryRow(ctx, deliverSignalTo,
 		arg.PartitionKey,
@@ -200,7 +200,7 @@ type DeliverSignalsRow struct {
 // refusal of one has no effect on the others.
 //
 // Used by: engine.SignalEach.
-// Locks: L1 held; L2 new (the steps of waits that they end); L5 waits (waitpoints FOR UPDATE); L7 new.
+// Locks: L1 held; L2 new (the steps of waits they end); L5 waits (waitpoints FOR UPDATE); L7 new.
 func (q *Queries) DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error) {
 	rows, err := db.Query(ctx, deliverSignals,
 		arg.NowMs,

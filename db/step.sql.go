@@ -37,8 +37,7 @@ type DropStepsFromParams struct {
 	Name         string
 }
 
-// DropStepsFrom deletes the steps of an execution from a named one on; ”: all of them. No row: it has none of this
-// name.
+// DropStepsFrom deletes the steps of an execution from a named one on; ”: all. No row: it has none of this name.
 //
 // Used by: engine.ReplayExecution, engine.ReplayWhere.
 // Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
@@ -331,8 +330,8 @@ type RecordStepsRow struct {
 // an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
 // all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
 //
-// It decides from the attempt row that it locks: every loss of a lease changes that row, except that FlowFabric may change
-// the execution's alone. So a former holder stores nothing, and the next holder sees all steps that the former one has
+// It decides from the attempt row it locks: every loss of a lease changes that row, except that FlowFabric may change
+// the execution's alone. So a former holder stores nothing, and the next holder sees all steps the former one has
 // stored. The steps of waits are stored by ffx_store_wait, while no worker holds the lease or by its holder.
 //
 // Used by: engine.RecordStep, engine.RecordSteps.

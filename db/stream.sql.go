@@ -26,7 +26,7 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::integer[]) AS first_frame,
         unnest($7::integer[]) AS last_frame,
-        -- Frames that the stream must have; negative: any number.
+        -- Frames the stream must have; negative: any number.
         unnest($8::bigint[]) AS behind,
         unnest($9::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
@@ -272,8 +272,8 @@ type InsertFramesParams struct {
 	DurablePlaces   []int32
 }
 
-// InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
-// its answer; a frame's place is 0 for the last one and negative before it.
+// InsertFrames inserts frames of any mode, with the ids MoveStream has taken. seq, number and durable are those of its
+// answer; a frame's place is 0 for the last one and negative before it.
 //
 // Passages: frame_fields.
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
@@ -345,7 +345,7 @@ type MoveStreamRow struct {
 	Durable int64
 }
 
-// MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
+// MoveStream takes the ids of frames InsertFrames then inserts. No row: the stream has another number of frames than
 // behind, which is negative for any number.
 //
 // Passages: stream_moved.

@@ -39,7 +39,7 @@ type GetStreamSummaryRow struct {
 	LastUpdatedMs  int64
 }
 
-// GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
+// GetStreamSummary reads the document the summary frames of an attempt have made. No row: it has none.
 //
 // Used by: stream.ReadSummary.
 // Locks: none.

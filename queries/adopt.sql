@@ -1,6 +1,6 @@
 -- name: TakeForeignMembers :many
--- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows that
--- another transaction holds. The caller reads afterwards whether their dependencies block them.
+-- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows another
+-- transaction holds. The caller reads afterwards whether their dependencies block them.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
@@ -84,11 +84,11 @@ LEFT JOIN LATERAL (
 WHERE d.edges > 0;
 
 -- name: TakeForeign :many
--- TakeForeign locks executions that another program created, or left half-done, and returns the facts from which their
--- new state follows, among them those of their documents. It skips rows that another transaction holds or that have
--- joined a flow since they were found. held (dependencies block the execution) and quota_partition come back as they
--- were given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are
--- arrays as text.
+-- TakeForeign locks executions another program created, or left half-done, and returns the facts from which their new
+-- state follows, among them those of their documents. It skips rows that another transaction holds or that have joined
+-- a flow since they were found. held (dependencies block the execution) and quota_partition come back as they were
+-- given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are arrays
+-- as text.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -192,7 +192,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: AdoptExecutions :many
--- AdoptExecutions converts executions to the form of this library: it fills the columns, and, if an execution moves,
+-- AdoptExecutions converts executions to the form of the library: it fills the columns, and, if an execution moves,
 -- writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
 -- budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
 -- ones. Canonical rows stay unchanged.

@@ -1,6 +1,6 @@
 -- name: BlockExecution :exec
--- BlockExecution blocks an execution that the caller has locked, for a reason, and withdraws its admission. The
--- caller deletes its grants.
+-- BlockExecution blocks an execution the caller has locked, for a reason, and withdraws its admission. The caller
+-- deletes its grants.
 --
 -- Used by: engine.BlockExecution.
 -- Locks: L1 held.
@@ -28,8 +28,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: UnblockExecution :exec
--- UnblockExecution makes a blocked execution that the caller has locked claimable. An execution with a budget or
--- quota need not pass that gate again.
+-- UnblockExecution makes a blocked execution the caller has locked claimable. An execution with a budget or quota need
+-- not pass that gate again.
 --
 -- Used by: engine.UnblockExecution.
 -- Locks: L1 held.
@@ -54,7 +54,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: DropGrants :exec
--- DropGrants deletes the grants of an execution that the caller has locked.
+-- DropGrants deletes the grants of an execution the caller has locked.
 --
 -- Used by: engine.BlockExecution.
 -- Locks: L5 waits (DELETE).
@@ -122,7 +122,7 @@ WITH served AS MATERIALIZED (
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
-    -- The blocked executions that these workers can run, locked.
+    -- The blocked executions these workers can run, locked.
     SELECT
         e.row_id,
         e.partition_key,

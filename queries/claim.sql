@@ -37,7 +37,7 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- include claim_running: claim = c
@@ -68,7 +68,7 @@ resumed_attempts AS (
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
     FROM claimed AS n
-    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
+    -- Looked up one by one: a plan made before there were any attempts would read all until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS row_id
         FROM ff_attempt AS t
@@ -76,7 +76,7 @@ resumed_attempts AS (
             t.partition_key = n.partition_key
             AND t.execution_id = n.execution_id
             AND t.attempt_index = n.attempt_index
-            -- Only ours: this library assigned the epoch before this claim's.
+            -- Only ours: the library assigned the epoch before this claim's.
             AND t.lease_epoch = n.lease_epoch - 1
             AND t.terminal_at_ms IS NULL
             AND t.lease_expires_at_ms IS NULL

@@ -41,7 +41,7 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- include claim_running: claim = c
@@ -105,7 +105,7 @@ candidates AS (
     WHERE NOT EXISTS (SELECT FROM halted)
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- include claim_running: claim = c

@@ -44,10 +44,9 @@ WHERE NOT EXISTS (SELECT FROM halted)
 LIMIT @max_items::integer;
 
 -- name: TakeAttemptsOf :many
--- TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
--- index needs. stored says how many attempts an execution has. An execution without attempts has one row with a
--- negative attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be
--- claimed now.
+-- TakeAttemptsOf locks the attempt rows of the given executions and returns the facts the choice of an attempt index
+-- needs. stored says how many attempts an execution has. An execution without attempts has one row with a negative
+-- attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be claimed now.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
@@ -92,9 +91,9 @@ LEFT JOIN LATERAL (
 ) AS a ON true;
 
 -- name: LeaseTakenExecutions :exec
--- LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the execution rows, their
--- attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored
--- one; reclaims are added to the number of lost leases.
+-- LeaseTakenExecutions writes the leases decided for executions the caller has locked: the execution rows, their
+-- attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored one;
+-- reclaims are added to the number of lost leases.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
 -- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
@@ -117,7 +116,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 claimed AS (
-    -- The executions, now active, with the columns that the parts below need.
+    -- The executions, now active, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- include claim_running: claim = i

@@ -67,11 +67,11 @@ WHERE
     AND b.execution_id = l.execution_id;
 
 -- name: EndCancelled :many
--- EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A
--- running or interrupted attempt ends under a raised epoch, written to both rows, so that its holder is refused from
--- now on. A failed attempt that a retry was to follow only loses its outcome. Returns the ended executions, each with
--- the worker instance that lost a lease and whether another program had replayed it. A row that is terminal already
--- is left unchanged.
+-- EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A running
+-- or interrupted attempt ends under a raised epoch, written to both rows, so its holder is refused from now on. A
+-- failed attempt with a retry to follow only loses its outcome. Returns the ended executions, each with the worker
+-- instance that lost a lease and whether another program had replayed it. A row that is terminal already is left
+-- unchanged.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
 -- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.

@@ -70,8 +70,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: TakeCreationKeys :many
--- TakeCreationKeys locks idempotency keys that InsertCreationKeys found taken. No row: the key was deleted in the
--- meantime, and the creation starts over.
+-- TakeCreationKeys locks idempotency keys InsertCreationKeys found taken. No row: the key was deleted in the meantime,
+-- and the creation starts over.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (FOR UPDATE, in array order).
@@ -101,8 +101,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: ReadKeyedExecutions :many
--- ReadKeyedExecutions reads the columns of the given executions that a repeated creation is compared with. fed says
--- that a result may have replaced the payload. No row: the execution no longer exists.
+-- ReadKeyedExecutions reads the columns of the given executions a repeated creation is compared with. fed says a result
+-- may have replaced the payload. No row: the execution no longer exists.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none.
@@ -171,7 +171,7 @@ WHERE
     AND d.idempotency_key = i.idempotency_key;
 
 -- name: DropCreationKeys :exec
--- DropCreationKeys deletes keys that no creation used.
+-- DropCreationKeys deletes keys no creation used.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.

@@ -70,8 +70,8 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: ReadHeldExecutions :many
--- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts that it has
--- locked in earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
+-- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts it has locked in
+-- earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 -- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
@@ -81,7 +81,7 @@ CROSS JOIN LATERAL (
 -- engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
--- Locks: none. The caller has locked the rows that it reads.
+-- Locks: none. The caller has locked the rows it reads.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

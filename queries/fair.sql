@@ -102,7 +102,7 @@ LEFT JOIN LATERAL (
 ) AS w ON true;
 
 -- name: EnsureFairPlaces :exec
--- EnsureFairPlaces records places that the caller's transaction has given out. An execution that does not have its place,
+-- EnsureFairPlaces records places the caller's transaction has given out. An execution that does not have its place,
 -- because it existed before, is left out.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,

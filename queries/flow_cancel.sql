@@ -37,10 +37,10 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: ForgetSiblingCancels :exec
--- ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all of them have ended.
+-- ForgetSiblingCancels clears the lists of upstreams to cancel of a flow's groups: all have ended.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
--- Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of this library has one); L7
+-- Locks: L3 waits (group rows, UPDATE; under the flow's exclusive lock no other caller of the library has one); L7
 -- waits (rows of the list of pending cancels, DELETE, likewise).
 WITH forgotten AS (
     DELETE FROM ff_pending_cancel_groups AS p

@@ -81,8 +81,8 @@ WHERE
 FOR UPDATE;
 
 -- name: TakeCancelBacklogs :many
--- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests that no other
--- transaction holds.
+-- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests no other transaction
+-- holds.
 --
 -- Used by: upkeep.CancelFlows.
 -- Locks: L0 skips (the rows of requests FOR UPDATE).

@@ -99,7 +99,7 @@ CROSS JOIN LATERAL (
 -- suspended, in array order.
 --
 -- Used by: engine.RequestFlowCancel.
--- Locks: none. The caller has locked the rows that it reads.
+-- Locks: none. The caller has locked the rows it reads.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

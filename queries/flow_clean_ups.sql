@@ -5,8 +5,8 @@
 -- not count yet. No row: the flow has no clean-up.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
--- Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to
--- the members that it returns.
+-- Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to the
+-- members it returns.
 WITH RECURSIVE reached AS (
     SELECT g.downstream_eid AS execution_id
     FROM ff_edge_group AS g
@@ -69,7 +69,7 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS d ON true
 LEFT JOIN LATERAL (
-    -- An edge that a replay opened also waits for the replay of its upstream, if that had ended before.
+    -- An edge a replay opened also waits for the replay of its upstream, if that had ended before.
     SELECT true AS ended
     FROM ff_exec_core AS t
     WHERE

@@ -16,9 +16,9 @@ WHERE
 FOR NO KEY UPDATE;
 
 -- name: CountGrowth :one
--- CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It
--- also writes the row of a flow that changed in another way, so that a transaction with an older snapshot fails at
--- the flow's lock.
+-- CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It also
+-- writes the row of a flow that changed in another way, so a transaction with an older snapshot fails at the flow's
+-- lock.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
@@ -63,9 +63,9 @@ WHERE
 
 -- name: LockUndispatchedOf :many
 -- LockUndispatchedOf returns those of the given ended members that have an undispatched event. The dispatcher of that
--- event counts their edges, including edges added now. It leaves out events of executions that ended before they
--- became members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose
--- snapshot still shows a dispatched event as undispatched fails with 40001.
+-- event counts their edges, including edges added now. It leaves out events of executions that ended before they became
+-- members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose snapshot still
+-- shows a dispatched event as undispatched fails with 40001.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Reads all

@@ -1,7 +1,8 @@
 -- name: FreePlaces :one
--- FreePlaces takes the places of executions that the same transaction has ended off the bounds of their limits, if executions
--- wait for these. It counts nothing: a bound covers all stored admissions, so that it falls by those that are deleted here.
--- undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited: executions wait.
+-- FreePlaces takes the places of executions the same transaction has ended off the bounds of their limits, if
+-- executions wait for these. It counts nothing: a bound covers all stored admissions, so it falls by those that are
+-- deleted here. undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited:
+-- executions wait.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared). Spans partitions.
@@ -91,7 +92,7 @@ SELECT
 
 -- name: AdmitNext :many
 -- AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
--- these. An execution with other limits or budgets ends the line: a row with undone true says that the gate has to look.
+-- these. An execution with other limits or budgets ends the line: a row with undone true says the gate has to look.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.

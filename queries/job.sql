@@ -19,7 +19,7 @@ SELECT
     a.terminal_at_ms,
     a.lease_expires_at_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -54,8 +54,8 @@ LEFT JOIN LATERAL (
 ) AS a ON true;
 
 -- name: DiscardWaiting :exec
--- DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so that none of them acts on an
--- execution later.
+-- DiscardWaiting deletes the suspensions, waitpoints and grants of ended executions, so none acts on an execution
+-- later.
 --
 -- Used by: upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,

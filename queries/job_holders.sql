@@ -1,8 +1,9 @@
 -- name: TakeJobs :many
--- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the
--- given jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free but its row is locked, so that no process can
--- take it. due_at_ms: the instant of the first due item, past or future; the last possible instant if there is none,
--- or if no index can find one. Every row has the given lanes that have entries in the queue.
+-- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the given
+-- jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free
+-- but its row is locked, so no process can take it. due_at_ms: the instant of the first due item, past or future; the
+-- last possible instant if there is none, or if no index can find one. Every row has the given lanes that have entries
+-- in the queue.
 --
 -- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
@@ -11,11 +12,11 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 asked AS (
-    -- The jobs that this process does.
+    -- The jobs this process does.
     SELECT unnest(@names::text[]) AS name
 ),
 free AS (
-    -- Those that this process holds, and free ones.
+    -- Those this process holds, and free ones.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
@@ -101,7 +102,7 @@ CROSS JOIN LATERAL (
 ORDER BY a.name;
 
 -- name: ReturnJobs :exec
--- ReturnJobs releases the jobs that holder has, so that other processes can take them at once.
+-- ReturnJobs releases the jobs that holder has, so other processes can take them at once.
 --
 -- Used by: upkeep.ReturnJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE).

@@ -52,9 +52,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ForgetTimeouts :execrows
--- ForgetTimeouts clears timeouts of attempts whose lease another program took away, so that no scan returns them
--- again. This library clears the timeout when it takes a lease away. An attempt that was leased again has a new
--- timeout.
+-- ForgetTimeouts clears timeouts of attempts whose lease another program took away, so no scan returns them again. The
+-- library clears the timeout when it takes a lease away. An attempt that was leased again has a new timeout.
 --
 -- Used by: upkeep.ExpireAttempts.
 -- Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
@@ -95,7 +94,7 @@ WHERE
 
 -- name: TakeTimedOut :many
 -- TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
--- by this library, overdue, and not locked elsewhere.
+-- by the library, overdue, and not locked elsewhere.
 --
 -- Used by: upkeep.ExpireAttempts.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their

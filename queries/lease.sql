@@ -4,8 +4,8 @@
 -- changed it.
 --
 -- A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
--- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
--- shown to be current, wherever the execution's pointer is.
+-- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases ReadLeases has shown
+-- to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
@@ -70,7 +70,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -136,7 +136,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -203,7 +203,7 @@ LEFT JOIN LATERAL (
 -- include locked_executions: lock = FOR NO KEY UPDATE
 
 -- name: TakeExecutions :many
--- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
+-- TakeExecutions is LockExecutions without waiting: an execution another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
@@ -225,7 +225,7 @@ LEFT JOIN LATERAL (
 -- include locked_attempts: lock = FOR UPDATE
 
 -- name: TakeAttempts :many
--- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
+-- TakeAttempts is LockAttempts without waiting: an attempt another transaction holds has no row.
 --
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 -- engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
@@ -234,8 +234,7 @@ LEFT JOIN LATERAL (
 -- include locked_attempts: lock = FOR UPDATE SKIP LOCKED
 
 -- name: UpdateProgress :exec
--- UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
--- value.
+-- UpdateProgress stores the progress a worker reports for its running attempt; a NULL argument leaves the stored value.
 --
 -- Used by: engine.ReportProgress.
 -- Locks: L1 held.

@@ -1,5 +1,5 @@
 -- name: GetOrigin :one
--- GetOrigin reads the columns of an execution that a fork copies. No row: the execution does not exist.
+-- GetOrigin reads the columns of an execution a fork copies. No row: the execution does not exist.
 --
 -- Used by: engine.Fork.
 -- Locks: none. None of these columns is ever changed, except for tags.
@@ -24,11 +24,11 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: CopySteps :one
--- CopySteps copies the finished steps of an execution to a new one: those that began before a named step, or all of them.
--- The new execution begins as after a replay, so that its first run reads its steps. origin_exists, step_exists: whether
--- the execution and the named step do; nothing else is copied.
+-- CopySteps copies the finished steps of an execution to a new one: those that began before a named step, or all. The
+-- new execution begins as after a replay, so its first run reads its steps. origin_exists, step_exists: whether the
+-- execution and the named step do; nothing else is copied.
 --
--- It locks nothing of the execution that it reads. A finished step never changes, and the statement reads them all by one
+-- It locks nothing of the execution it reads. A finished step never changes, and the statement reads them all by one
 -- snapshot, so a replay or retention that deletes steps has deleted all of its own or none.
 --
 -- Used by: engine.Fork.

@@ -167,8 +167,7 @@ WHERE p.event_id <= (SELECT o.event_id FROM old AS o)
 ORDER BY p.event_id;
 
 -- name: TakeRetentionTimers :many
--- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
--- list.
+-- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items they list.
 --
 -- Used by: upkeep.Retain, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -339,7 +338,7 @@ WHERE (
 );
 
 -- name: InsertPrunedMembers :exec
--- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
+-- InsertPrunedMembers stores members the caller has locked and is about to delete before their flow.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L0 new: the flow's lock is held, shared.
@@ -728,7 +727,7 @@ USING (
 WHERE u.execution_id = i.execution_id;
 
 -- name: DropExecutions :execrows
--- DropExecutions deletes executions that the caller has locked, after all their other rows.
+-- DropExecutions deletes executions the caller has locked, after all their other rows.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L1 held (DELETE).

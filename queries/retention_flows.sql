@@ -81,7 +81,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS u ON true
 LEFT JOIN LATERAL (
-    -- All of them, unless one has not ended.
+    -- All, unless one has not ended.
     SELECT
         count(*) AS members,
         max(e.terminal_at_ms) AS ended_at_ms
@@ -215,8 +215,8 @@ WHERE
 -- include drop_of_flows: table = ff_edge_group
 
 -- name: DropCancelDispatchesOf :exec
--- DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
--- to be deleted.
+-- DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows that are about to be
+-- deleted.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).

@@ -1,6 +1,6 @@
 -- name: TakeDueSchedules :many
 -- TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
--- of earlier ticks, as long as a snapshot may see them. A schedule that another process has moved on meanwhile has no row,
+-- of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile has no row,
 -- nor has one that is locked.
 --
 -- Used by: engine.RunSchedules.

@@ -19,7 +19,7 @@ RETURNING
     s.last_place;
 
 -- name: DropNewSequences :exec
--- DropNewSequences deletes sequences that LockSequences has created and that gave out no place. Until the transaction ends,
+-- DropNewSequences deletes sequences LockSequences has created and that gave out no place. Until the transaction ends,
 -- other creators of them wait.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -36,9 +36,9 @@ WHERE
     AND (s.last_place = 0) IS TRUE;
 
 -- name: SeatMembers :many
--- SeatMembers gives executions that the caller has just created, as blocked, the places that LockSequences gave out. The
--- first of a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no
--- other one of the call is before it. Returns the new states.
+-- SeatMembers gives executions the caller has just created, as blocked, the places LockSequences gave out. The first of
+-- a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no other
+-- one of the call is before it. Returns the new states.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).
@@ -146,7 +146,7 @@ WHERE
 FOR UPDATE;
 
 -- name: PassOver :exec
--- PassOver takes the member that a locked sequence stopped at out of it. Then call AdvanceSequences.
+-- PassOver takes the member a locked sequence stopped at out of it. Then call AdvanceSequences.
 --
 -- Used by: engine.ContinueSequence.
 -- Locks: sequences held (UPDATE, DELETE).
@@ -172,7 +172,7 @@ WHERE
 
 -- name: AdvanceSequences :many
 -- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
--- transaction holds a row that it needs, and nothing was changed.
+-- transaction holds a row it needs, and nothing was changed.
 --
 -- Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -254,7 +254,7 @@ SELECT ((
 ) IS TRUE)::boolean AS gated;
 
 -- name: InsertSequenceEnd :exec
--- InsertSequenceEnd notes that a sequence has to be looked at.
+-- InsertSequenceEnd notes a sequence for a look by the background work.
 --
 -- Used by: engine.ContinueSequence.
 -- Locks: L7 new.

@@ -47,7 +47,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT
         t.attempt_index,
-        -- FlowFabric keeps the end of an attempt that it claims again.
+        -- FlowFabric keeps the end of an attempt it claims again.
         CASE WHEN t.lease_expires_at_ms IS NULL THEN t.terminal_at_ms END AS terminal_at_ms,
         t.outcome,
         t.ffx_stream_ts_ms,

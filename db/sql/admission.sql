@@ -87,8 +87,8 @@ WHERE
 FOR NO KEY UPDATE;
 
 -- name: ReleaseCallerAdmission :execrows
--- ReleaseCallerAdmission gives back the place of an execution that a call admitted at a locked quota policy. Its start goes on
--- counting. No row: it has none.
+-- ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
+-- on counting. No row: it has none.
 --
 -- Used by: engine.ReleaseAdmission.
 -- Locks: gates held (UPDATE of admissions).

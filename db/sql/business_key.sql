@@ -65,7 +65,7 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: ReuseBusinessKeys :exec
--- ReuseBusinessKeys gives business keys that the transaction has just inserted to other creations of its batch than the
+-- ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of its batch than the
 -- first ones that asked for them.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
@@ -88,7 +88,7 @@ WHERE
     AND k.value = i.value;
 
 -- name: DropBusinessKeys :exec
--- DropBusinessKeys deletes business keys that the transaction has just inserted and no creation used.
+-- DropBusinessKeys deletes business keys the transaction has just inserted and no creation used.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.

@@ -33,8 +33,8 @@ candidates AS (
         (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
     FROM (
-        -- The entries of the lane for this worker, in claim order. Sorted first, so that the limit stops the locking. Then
-        -- their executions are looked up one by one, even by a plan made while both tables were empty.
+        -- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+        -- executions are looked up one by one, even by a plan made while both tables were empty.
         SELECT
             q.ctid::tid AS entry_id,
             q.lane_id,
@@ -75,7 +75,7 @@ candidates AS (
     LIMIT @max_items::integer
 ),
 claimed AS (
-    -- The executions, now active under their next epoch, with the columns that the parts below need.
+    -- The executions, now active under their next epoch, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- The state of a claimed execution e. From c: now_ms, the time of the claim.
@@ -88,7 +88,7 @@ claimed AS (
         started_at_ms = coalesce(e.started_at_ms, c.now_ms),
         ffx_delay_until_ms = NULL,
         ffx_last_mutation_at_ms = c.now_ms,
-        -- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
+        -- The deadline a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
             + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
@@ -184,7 +184,7 @@ resumed_attempts AS (
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
     FROM claimed AS n
-    -- Looked up one by one: a plan made before there were any attempts would read all of them until the next ANALYZE.
+    -- Looked up one by one: a plan made before there were any attempts would read all until the next ANALYZE.
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS row_id
         FROM ff_attempt AS t
@@ -192,7 +192,7 @@ resumed_attempts AS (
             t.partition_key = n.partition_key
             AND t.execution_id = n.execution_id
             AND t.attempt_index = n.attempt_index
-            -- Only ours: this library assigned the epoch before this claim's.
+            -- Only ours: the library assigned the epoch before this claim's.
             AND t.lease_epoch = n.lease_epoch - 1
             AND t.terminal_at_ms IS NULL
             AND t.lease_expires_at_ms IS NULL
@@ -211,8 +211,8 @@ resumed_attempts AS (
         a.ffx_attempt_id AS attempt_id
 ),
 timed AS (
-    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
+    -- execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),

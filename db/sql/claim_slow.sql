@@ -29,8 +29,8 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
-    -- The entries of the lane for this worker, in claim order. Sorted first, so that the limit stops the locking. Then
-    -- their executions are looked up one by one, even by a plan made while both tables were empty.
+    -- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+    -- executions are looked up one by one, even by a plan made while both tables were empty.
     SELECT
         q.ctid::tid AS entry_id,
         q.lane_id,
@@ -81,10 +81,9 @@ WHERE NOT EXISTS (SELECT FROM halted)
 LIMIT @max_items::integer;
 
 -- name: TakeAttemptsOf :many
--- TakeAttemptsOf locks the attempt rows of the given executions and returns the facts that the choice of an attempt
--- index needs. stored says how many attempts an execution has. An execution without attempts has one row with a
--- negative attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be
--- claimed now.
+-- TakeAttemptsOf locks the attempt rows of the given executions and returns the facts the choice of an attempt index
+-- needs. stored says how many attempts an execution has. An execution without attempts has one row with a negative
+-- attempt_index. Fewer rows than stored: another transaction holds an attempt, and the execution cannot be claimed now.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
@@ -129,9 +128,9 @@ LEFT JOIN LATERAL (
 ) AS a ON true;
 
 -- name: LeaseTakenExecutions :exec
--- LeaseTakenExecutions writes the leases decided for executions that the caller has locked: the execution rows, their
--- attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored
--- one; reclaims are added to the number of lost leases.
+-- LeaseTakenExecutions writes the leases decided for executions the caller has locked: the execution rows, their
+-- attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored one;
+-- reclaims are added to the number of lost leases.
 --
 -- Passages: claim_running, claim_timer, claim_events, claim_attempts.
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
@@ -155,7 +154,7 @@ WITH input AS (
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 claimed AS (
-    -- The executions, now active, with the columns that the parts below need.
+    -- The executions, now active, with the columns the parts below need.
     UPDATE ff_exec_core AS e
     SET
         -- The state of a claimed execution e. From i: now_ms, the time of the claim.
@@ -217,8 +216,8 @@ dequeued AS (
         AND r.partition_key = l.partition_key
 ),
 timed AS (
-    -- One lease timer for all of them, named by the first of lease_ids: the engine expects it there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
+    -- execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),

@@ -225,13 +225,12 @@ CROSS JOIN LATERAL (
 
 -- name: ListLeasedKeys :many
 -- ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
--- all of them, unless looked_at says that there were more than max_items to examine. A single row with -1: there is
--- none.
+-- all, unless looked_at says that there were more than max_items to examine. A single row with -1: there is none.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none. Spans partitions.
 WITH items AS MATERIALIZED (
-    -- The attempts that the lease timers list, and one more than the limit.
+    -- The attempts the lease timers list, and one more than the limit.
     SELECT
         t.partition_key,
         t.execution_id,

@@ -1,6 +1,6 @@
 -- name: LockFlowsShared :exec
 -- LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold it, so
--- that several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
+-- several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- upkeep.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.

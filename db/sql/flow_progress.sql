@@ -1,7 +1,7 @@
 -- name: GetFlowProgress :one
--- GetFlowProgress returns a JSON array with the number of members of a flow by the facts that their public state is
--- derived from. A value that does not matter for a state is "". It reads attempts only for ended members whose stored
--- public state is not an end, as other programs leave them. No row: the flow does not exist.
+-- GetFlowProgress returns a JSON array with the number of members of a flow by the facts their public state is derived
+-- from. A value that does not matter for a state is "". It reads attempts only for ended members whose stored public
+-- state is not an end, as other programs leave them. No row: the flow does not exist.
 --
 -- Used by: engine.FlowProgress.
 -- Locks: none; one snapshot.

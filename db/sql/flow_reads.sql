@@ -1,7 +1,7 @@
 -- name: GetFlow :one
 -- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array. staged counts
--- edges that are not applied yet. members counts the members by the facts that their public state is derived from; a
--- value that does not matter for a state is "". No row: the flow does not exist.
+-- edges that are not applied yet. members counts the members by the facts their public state is derived from; a value
+-- that does not matter for a state is "". No row: the flow does not exist.
 --
 -- Used by: engine.DescribeFlow.
 -- Locks: none; one snapshot for the row, its groups and its members.

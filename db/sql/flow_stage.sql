@@ -155,7 +155,7 @@ FROM (
 ) AS i;
 
 -- name: ApplyEdges :exec
--- ApplyEdges applies staged edges, so that they count. outcome is as in InsertEdges.
+-- ApplyEdges applies staged edges, so they count. outcome is as in InsertEdges.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
@@ -255,7 +255,7 @@ SET
 -- have just been counted as successes. If there are several into one execution, the greatest edge id wins.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
--- Locks: L4 held (execution rows, UPDATE): they are among the executions that the caller has locked, or has created.
+-- Locks: L4 held (execution rows, UPDATE): they are among the executions the caller has locked, or has created.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,

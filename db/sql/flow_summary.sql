@@ -133,13 +133,13 @@ ORDER BY
 
 -- name: SummariseFlows :execrows
 -- SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A flow that was deleted gets
--- none. An equal summary is written only if its flow has changed since; a newer one, or one that another transaction
--- holds, stays unchanged. Returns how many it wrote.
+-- none. An equal summary is written only if its flow has changed since; a newer one, or one another transaction holds,
+-- stays unchanged. Returns how many it wrote.
 --
 -- The counts are of an earlier statement, which holds nothing meanwhile. If two processes count a flow, and the one that
 -- counted first writes last, it finds the later time in the summary and writes nothing: the time is compared on the
 -- locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
--- counts and this write, the summary is older than the change, so that the next round counts again.
+-- counts and this write, the summary is older than the change, so the next round counts again.
 --
 -- Used by: upkeep.SummariseFlows.
 -- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO

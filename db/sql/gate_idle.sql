@@ -19,8 +19,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: DropIdleGates :execrows
--- DropIdleGates deletes keys of limits and quota policies that the caller has locked and found without admissions, unless
--- an execution waits there.
+-- DropIdleGates deletes keys of limits and quota policies the caller has locked and found without admissions, unless an
+-- execution waits there.
 --
 -- Used by: engine.ForgetLimitKeys.
 -- Locks: gates held (DELETE).

@@ -1,7 +1,7 @@
 -- name: ScanEligible :many
--- ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their
--- budgets and quotas. If given, capabilities, kinds and a partition restrict it to executions that the capabilities
--- cover, of these kinds, in this partition.
+-- ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their budgets
+-- and quotas. If given, capabilities, kinds and a partition restrict it to executions the capabilities cover, of these
+-- kinds, in this partition.
 --
 -- Passages: grant_attached.
 -- Used by: engine.EligibleExecutions, engine.ClaimForWorker.
@@ -15,7 +15,7 @@ SELECT
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_limit_ids IS NOT NULL
-        -- In the form that another program stores.
+        -- In the form another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
@@ -95,8 +95,8 @@ CROSS JOIN LATERAL (
 LIMIT 1;
 
 -- name: ReadGrantFacts :one
--- ReadGrantFacts reads the facts that a grant, or a lease by one, needs about a locked execution and its current
--- attempt, beside those that every operation on a locked execution reads.
+-- ReadGrantFacts reads the facts a grant, or a lease by one, needs about a locked execution and its current attempt,
+-- beside those every operation on a locked execution reads.
 --
 -- Passages: grant_attached.
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
@@ -114,7 +114,7 @@ SELECT
     (
         e.ffx_budget_ids IS NOT NULL
         OR e.ffx_limit_ids IS NOT NULL
-        -- In the form that another program stores.
+        -- In the form another program stores.
         OR coalesce(e.raw_fields ->> 'budget_ids', '') <> ''
         OR coalesce(e.raw_fields ->> 'quota_policy_id', '') <> ''
         OR coalesce(e.policy -> 'budget_ids', '[]') NOT IN ('[]', 'null')
@@ -148,7 +148,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: ListGrants :many
--- ListGrants reads the grants of one kind that an execution has, the newest first.
+-- ListGrants reads the grants of one kind an execution has, the newest first.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
@@ -170,8 +170,7 @@ ORDER BY
 LIMIT 1000;
 
 -- name: GetGrant :one
--- GetGrant reads the worker that a grant of an execution was issued to. No row: the grant does not exist, or no
--- longer does.
+-- GetGrant reads the worker a grant of an execution was issued to. No row: the grant does not exist, or no longer does.
 --
 -- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
 -- engine.ReclaimExecution.
@@ -187,7 +186,7 @@ WHERE
     AND g.kind = @kind;
 
 -- name: DeleteGrants :exec
--- DeleteGrants deletes the grants of some kinds that an execution has.
+-- DeleteGrants deletes the grants of some kinds an execution has.
 --
 -- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
 -- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
@@ -255,8 +254,8 @@ WHERE
     AND e.eligibility_state = 'eligible_now';
 
 -- name: EndReclaimedAttempt :exec
--- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the
--- epoch, so that the former holder is refused.
+-- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the epoch,
+-- so the former holder is refused.
 --
 -- Used by: engine.ReclaimExecution.
 -- Locks: L2 held.

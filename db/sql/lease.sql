@@ -4,8 +4,8 @@
 -- changed it.
 --
 -- A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
--- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases that ReadLeases has
--- shown to be current, wherever the execution's pointer is.
+-- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases ReadLeases has shown
+-- to be current, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
@@ -70,7 +70,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -136,7 +136,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; this library keeps it in the column.
+    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -202,7 +202,7 @@ LEFT JOIN LATERAL (
 -- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 -- execution_id).
 WITH input AS (
-    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    -- The executions the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -235,7 +235,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: TakeExecutions :many
--- TakeExecutions is LockExecutions without waiting: an execution that another transaction holds has no row.
+-- TakeExecutions is LockExecutions without waiting: an execution another transaction holds has no row.
 --
 -- Passages: locked_executions.
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -245,7 +245,7 @@ CROSS JOIN LATERAL (
 -- upkeep.ExpireWaits, upkeep.ResumeCallers, stream.AppendEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 WITH input AS (
-    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    -- The executions the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -288,7 +288,7 @@ CROSS JOIN LATERAL (
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The caller sorts by (partition_key, execution_id,
 -- attempt_index).
 WITH input AS (
-    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- The attempts the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
     -- parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -310,7 +310,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: TakeAttempts :many
--- TakeAttempts is LockAttempts without waiting: an attempt that another transaction holds has no row.
+-- TakeAttempts is LockAttempts without waiting: an attempt another transaction holds has no row.
 --
 -- Passages: locked_attempts.
 -- Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
@@ -318,7 +318,7 @@ CROSS JOIN LATERAL (
 -- stream.AppendEach.
 -- Locks: L2 skips (attempt rows FOR UPDATE).
 WITH input AS (
-    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- The attempts the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
     -- parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -340,8 +340,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: UpdateProgress :exec
--- UpdateProgress stores the progress that a worker reports for its running attempt; a NULL argument leaves the stored
--- value.
+-- UpdateProgress stores the progress a worker reports for its running attempt; a NULL argument leaves the stored value.
 --
 -- Used by: engine.ReportProgress.
 -- Locks: L1 held.

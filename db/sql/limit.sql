@@ -213,7 +213,8 @@ CROSS JOIN LATERAL (
 ) AS t;
 
 -- name: DropLimit :exec
--- DropLimit deletes a limit that the caller has locked, with its changes. Its keys stay, and count again if it is declared again.
+-- DropLimit deletes a limit the caller has locked, with its changes. Its keys stay, and count again if it is declared
+-- again.
 --
 -- Used by: limit.Delete.
 -- Locks: limits held (DELETE).

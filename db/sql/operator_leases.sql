@@ -100,8 +100,8 @@ SELECT r.lane_id
 FROM released AS r;
 
 -- name: ListExpiredLeases :many
--- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a
--- position, by expiry. It reads every lease timer that is due by then, and the attempts that it lists.
+-- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
+-- by expiry. It reads every lease timer that is due by then, and the attempts it lists.
 --
 -- Used by: engine.ListExpiredLeases.
 -- Locks: none. Spans partitions.

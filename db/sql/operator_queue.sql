@@ -1,6 +1,6 @@
 -- name: ChangePriorities :exec
--- ChangePriorities gives executions that the caller has locked another priority and appends the operator events. A
--- trigger moves their queue entries. old_priorities has their present priorities.
+-- ChangePriorities gives executions the caller has locked another priority and appends the operator events. A trigger
+-- moves their queue entries. old_priorities has their present priorities.
 --
 -- Used by: engine.ChangePriority, engine.PrioritizeWhere.
 -- Locks: L1 held; L7 new.
@@ -39,8 +39,7 @@ SELECT
 FROM changed AS c;
 
 -- name: MoveExecutions :exec
--- MoveExecutions moves claimable executions that the caller has locked to another lane. A trigger moves their queue
--- entries.
+-- MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 --
 -- Used by: engine.MoveWhere.
 -- Locks: L1 held.
@@ -58,8 +57,8 @@ WHERE
     AND e.execution_id = i.execution_id;
 
 -- name: PostponeExecution :exec
--- PostponeExecution makes a waiting execution that the caller has locked wait for an instant. It withdraws the
--- admission of a gate.
+-- PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
+-- a gate.
 --
 -- Used by: engine.Operator.DelayExecution.
 -- Locks: L1 held.
@@ -99,7 +98,7 @@ WHERE
     AND e.execution_id = d.execution_id;
 
 -- name: PromoteExecution :one
--- PromoteExecution makes a delayed execution that the caller has locked claimable, or brings it before the gate of its
+-- PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
 -- budget or quota. Returns its lane, and whether it is claimable.
 --
 -- Used by: engine.Operator.DelayExecution.

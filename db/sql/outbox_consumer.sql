@@ -86,8 +86,8 @@ WHERE
 FOR UPDATE SKIP LOCKED;
 
 -- name: AdvanceConsumer :execrows
--- AdvanceConsumer moves a consumer that LockConsumer has locked to the last event that its handler finished, and
--- extends the hold by hold_ms.
+-- AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event its handler finished, and extends the
+-- hold by hold_ms.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers held (UPDATE).
@@ -200,7 +200,7 @@ ON CONFLICT (outbox, consumer, event_id) DO UPDATE SET
     set_aside_at_ms = excluded.set_aside_at_ms;
 
 -- name: ReturnConsumer :exec
--- ReturnConsumer releases a consumer that holder has, so that another process can take it at once. If it is at
+-- ReturnConsumer releases a consumer that holder has, so another process can take it at once. If it is at
 -- seen_event_id, it moves to event_id.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
@@ -282,7 +282,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListSetAside :many
--- ListSetAside returns the events that a consumer has set aside, ascending, after one of them.
+-- ListSetAside returns the events a consumer has set aside, ascending, after one.
 --
 -- Used by: events.SetAside.
 -- Locks: none.
@@ -354,7 +354,7 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: ForgetSetAside :execrows
--- ForgetSetAside deletes events that a consumer has set aside: one event, or with 0 all of them.
+-- ForgetSetAside deletes events a consumer has set aside: one event, or with 0 all.
 --
 -- Used by: events.ForgetSetAside, events.RemoveConsumer.
 -- Locks: consumers waits (DELETE).
@@ -365,8 +365,8 @@ WHERE
     AND (@event_id::bigint = 0 OR s.event_id = @event_id::bigint);
 
 -- name: DropSetAside :one
--- DropSetAside deletes an event that a consumer has set aside, and returns it. No row: it is not set aside, or its
--- row is locked.
+-- DropSetAside deletes an event a consumer has set aside, and returns it. No row: it is not set aside, or its row is
+-- locked.
 --
 -- Used by: events.RetrySetAside.
 -- Locks: consumers skips (FOR UPDATE, then the DELETE).

@@ -38,8 +38,8 @@ FROM pg_catalog.pg_sequence AS s
 WHERE s.seqrelid = to_regclass(pg_get_serial_sequence(@outbox_table::text, 'event_id'))::oid;
 
 -- name: ListOutboxWriters :many
--- ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock that
--- an INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
+-- ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock an
+-- INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
 -- transaction.
 --
 -- Used by: events.Subscribe, events.Handle.
@@ -57,7 +57,7 @@ WHERE
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
 -- name: GetWitnessRuns :one
--- GetWitnessRuns returns whether the processes that GetOutboxState named still run. While they do, the server has not
+-- GetWitnessRuns returns whether the processes GetOutboxState named still run. While they do, the server has not
 -- crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 --
 -- Used by: events.Subscribe, events.Handle.

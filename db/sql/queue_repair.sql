@@ -276,7 +276,7 @@ SELECT
     array_agg(a.execution_id),
     array_agg(a.attempt_index)
 FROM input AS i
--- Looked up one by one: a plan made before there were any attempts would read all of them.
+-- Looked up one by one: a plan made before there were any attempts would read all.
 CROSS JOIN LATERAL (
     SELECT
         t.partition_key,
@@ -416,7 +416,7 @@ dequeued AS (
     RETURNING r.partition_key
 ),
 moved AS (
-    -- In the list of a budget or limit that their execution does not wait for.
+    -- In the list of a budget or limit their execution does not wait for.
     SELECT
         w.ctid::tid AS entry_id,
         w.gate_id,

@@ -34,8 +34,8 @@ ORDER BY l.ord;
 
 -- name: ListWaitingKinds :many
 -- ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
--- given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned
--- entries of each lane; if there are more, at_least says that the count may be too low.
+-- given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned entries
+-- of each lane; if there are more, at_least says the count may be too low.
 --
 -- Used by: engine.WaitingKinds.
 -- Locks: none. Spans partitions.

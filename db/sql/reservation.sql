@@ -7,7 +7,7 @@
 -- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
 WITH input AS (
-    -- The attempts that the arrays name. The locking clause is a parameter.
+    -- The attempts the arrays name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
 -- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 WITH input AS (
-    -- The attempts that the arrays name. The locking clause is a parameter.
+    -- The attempts the arrays name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -254,7 +254,8 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 -- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+-- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
+-- is.
 looked AS (
     -- Those, with the end of a live lease, and whether the lease is over.
     SELECT
@@ -358,7 +359,8 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 -- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+-- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
+-- is.
 looked AS (
     -- Those, with the end of a live lease, and whether the lease is over.
     SELECT

@@ -205,8 +205,7 @@ WHERE p.event_id <= (SELECT o.event_id FROM old AS o)
 ORDER BY p.event_id;
 
 -- name: TakeRetentionTimers :many
--- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items that they
--- list.
+-- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items they list.
 --
 -- Used by: upkeep.Retain, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -427,7 +426,7 @@ WHERE (
 );
 
 -- name: InsertPrunedMembers :exec
--- InsertPrunedMembers stores members that the caller has locked and is about to delete before their flow.
+-- InsertPrunedMembers stores members the caller has locked and is about to delete before their flow.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L0 new: the flow's lock is held, shared.
@@ -717,7 +716,7 @@ CROSS JOIN LATERAL (
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -734,7 +733,7 @@ WHERE
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -803,7 +802,7 @@ WHERE
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -820,7 +819,7 @@ WHERE
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -837,7 +836,7 @@ WHERE
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -854,7 +853,7 @@ WHERE
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -871,7 +870,7 @@ WHERE
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -888,7 +887,7 @@ WHERE
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -905,7 +904,7 @@ WHERE
 -- Locks: L5 waits (DELETE).
 DELETE FROM ffx_signal_key AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id
@@ -928,7 +927,7 @@ USING (
 WHERE u.execution_id = i.execution_id;
 
 -- name: DropExecutions :execrows
--- DropExecutions deletes executions that the caller has locked, after all their other rows.
+-- DropExecutions deletes executions the caller has locked, after all their other rows.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
 -- Locks: L1 held (DELETE).

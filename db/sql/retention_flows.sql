@@ -81,7 +81,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS u ON true
 LEFT JOIN LATERAL (
-    -- All of them, unless one has not ended.
+    -- All, unless one has not ended.
     SELECT
         count(*) AS members,
         max(e.terminal_at_ms) AS ended_at_ms
@@ -204,7 +204,7 @@ WHERE
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -261,7 +261,7 @@ WHERE
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L3 waits (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -284,14 +284,14 @@ WHERE
     ));
 
 -- name: DropCancelDispatchesOf :exec
--- DropCancelDispatchesOf deletes the rows that the cancel outbox, which has no writer, has for flows that are about
--- to be deleted.
+-- DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows that are about to be
+-- deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -320,7 +320,7 @@ WHERE
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -349,7 +349,7 @@ WHERE
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id
@@ -378,7 +378,7 @@ WHERE
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held (DELETE).
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id

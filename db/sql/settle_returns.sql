@@ -163,7 +163,7 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, upkeep.CancelSiblings, engine.CreateFlow,
 -- engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
--- Locks: none. The caller has locked the rows that it reads.
+-- Locks: none. The caller has locked the rows it reads.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

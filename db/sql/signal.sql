@@ -4,8 +4,8 @@
 -- a refusal.
 --
 -- Used by: engine.Signal, engine.SignalWaitpoint.
--- Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
--- FOR UPDATE); L7 new.
+-- Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+-- UPDATE); L7 new.
 SELECT
     coalesce(d.delivered ->> 'result', '')::text AS result,
     coalesce(d.delivered ->> 'signal_id', '')::text AS signal_id,
@@ -25,7 +25,7 @@ FROM (
 -- refusal of one has no effect on the others.
 --
 -- Used by: engine.SignalEach.
--- Locks: L1 held; L2 new (the steps of waits that they end); L5 waits (waitpoints FOR UPDATE); L7 new.
+-- Locks: L1 held; L2 new (the steps of waits they end); L5 waits (waitpoints FOR UPDATE); L7 new.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -54,8 +54,8 @@ CROSS JOIN LATERAL (
 -- DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
 --
 -- Used by: engine.Signal.
--- Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait that it ends); L5 waits (its waitpoint
--- FOR UPDATE); L7 new.
+-- Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+-- UPDATE); L7 new.
 SELECT
     k.holder_partition_key,
     k.execution_id,

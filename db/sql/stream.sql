@@ -24,7 +24,7 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@first_frames::integer[]) AS first_frame,
         unnest(@last_frames::integer[]) AS last_frame,
-        -- Frames that the stream must have; negative: any number.
+        -- Frames the stream must have; negative: any number.
         unnest(@behind::bigint[]) AS behind,
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
@@ -140,7 +140,7 @@ SELECT
 FROM moved AS m;
 
 -- name: MoveStream :one
--- MoveStream takes the ids of frames that InsertFrames then inserts. No row: the stream has another number of frames than
+-- MoveStream takes the ids of frames InsertFrames then inserts. No row: the stream has another number of frames than
 -- behind, which is negative for any number.
 --
 -- Passages: stream_moved.
@@ -173,8 +173,8 @@ RETURNING
     a.ffx_stream_durable::bigint AS durable;
 
 -- name: InsertFrames :exec
--- InsertFrames inserts frames of any mode, with the ids that MoveStream has taken. seq, number and durable are those of
--- its answer; a frame's place is 0 for the last one and negative before it.
+-- InsertFrames inserts frames of any mode, with the ids MoveStream has taken. seq, number and durable are those of its
+-- answer; a frame's place is 0 for the last one and negative before it.
 --
 -- Passages: frame_fields.
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.

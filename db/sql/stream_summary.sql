@@ -24,7 +24,7 @@ RETURNING
     octet_length(s.document_json::text)::integer AS size;
 
 -- name: GetStreamSummary :one
--- GetStreamSummary reads the document that the summary frames of an attempt have made. No row: it has none.
+-- GetStreamSummary reads the document the summary frames of an attempt have made. No row: it has none.
 --
 -- Used by: stream.ReadSummary.
 -- Locks: none.

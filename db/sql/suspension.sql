@@ -1,6 +1,6 @@
 -- name: SuspendExecutions :many
 -- SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
--- early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step that its spec names.
+-- early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step its spec names.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
 -- Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
@@ -43,8 +43,8 @@ CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: GetSuspension :one
--- GetSuspension reads the latest suspension of an execution and the signals that it has received, also after its end.
--- open: the execution still waits. No row: the execution was never suspended.
+-- GetSuspension reads the latest suspension of an execution and the signals it has received, also after its end. open:
+-- the execution still waits. No row: the execution was never suspended.
 --
 -- Used by: engine.ReceivedSignals.
 -- Locks: none.
@@ -73,8 +73,8 @@ WHERE
 SELECT coalesce((SELECT bool_and(ffx_is_path(p.path)) FROM (SELECT unnest(@paths::text[]) AS path) AS p), true)::boolean AS valid;
 
 -- name: ResumeExecution :one
--- ResumeExecution ends the wait of a suspended execution that the caller has locked. With signals, which record a
--- timeout, it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
+-- ResumeExecution ends the wait of a suspended execution the caller has locked. With signals, which record a timeout,
+-- it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
 --
 -- Used by: engine.Resume, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
@@ -127,8 +127,8 @@ ORDER BY
     s.execution_id;
 
 -- name: TakeSuspended :many
--- TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those that another transaction
--- holds. highest_epoch: of the execution and its attempts.
+-- TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those
+-- another transaction holds. highest_epoch: of the execution and its attempts.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
@@ -159,8 +159,8 @@ CROSS JOIN LATERAL (
 LIMIT @max_items::integer;
 
 -- name: ReadTimeouts :many
--- ReadTimeouts reads the waits of suspended executions that the caller has locked and that have timed out, by ord (from
--- 0). No row: the wait is over, or its time is not.
+-- ReadTimeouts reads the waits of suspended executions the caller has locked and that have timed out, by ord (from 0).
+-- No row: the wait is over, or its time is not.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: none. The caller has locked the executions.

@@ -263,8 +263,8 @@ LEFT JOIN LATERAL (
 WHERE t.key = ANY (@unique_keys::uuid[]);
 
 -- name: TakeOverUniqueKeys :many
--- TakeOverUniqueKeys gives keys of unique work that other executions have left to new ones, or those of executions that
--- run again to these once more. No row: the key has another holder by now, or its holder has run again.
+-- TakeOverUniqueKeys gives keys of unique work left by other executions to new ones, or those of executions that run
+-- again to these once more. No row: the key has another holder by now, or its holder has run again.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
 -- Locks: keys waits (UPDATE, in array order). The caller sorts by key.
@@ -290,8 +290,8 @@ WHERE
 RETURNING u.key;
 
 -- name: ReuseUniqueKeys :exec
--- ReuseUniqueKeys gives keys that the transaction has just taken to other creations of its batch than the first ones
--- that asked for them.
+-- ReuseUniqueKeys gives keys the transaction has just taken to other creations of its batch than the first ones that
+-- asked for them.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys held.
@@ -310,7 +310,7 @@ FROM (
 WHERE u.key = i.key;
 
 -- name: DropUniqueKeys :exec
--- DropUniqueKeys deletes keys of unique work that the transaction has just taken and no creation used.
+-- DropUniqueKeys deletes keys of unique work the transaction has just taken and no creation used.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys held.
@@ -325,7 +325,7 @@ WHERE
     AND (u.execution_id = i.execution_id) IS TRUE;
 
 -- name: DropUniqueKeysOf :exec
--- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key that a
+-- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key a
 -- creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
@@ -361,7 +361,7 @@ USING (
 WHERE u.key = h.key;
 
 -- name: LockUniqueKeys :exec
--- LockUniqueKeys locks the keys of unique work that exist, so that their holders change no more: before the creations lock
+-- LockUniqueKeys locks the keys of unique work that exist, so their holders change no more: before the creations lock
 -- those, which may be in the way.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -412,7 +412,7 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: LockUniqueHolders :exec
--- LockUniqueHolders locks the executions that have locked keys of unique work, so that the next statement sees what others
+-- LockUniqueHolders locks the executions that have locked keys of unique work, so the next statement sees what others
 -- have committed about them, the gate too.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -450,7 +450,7 @@ CROSS JOIN LATERAL (
 
 -- name: ReplaceLimits :exec
 -- ReplaceLimits gives locked executions that have not started, and have the given keys of unique work, other limits, unless a
--- limit counts them already. One that waits for a limit that it no longer has waits for its first one instead, and is
+-- limit counts them already. One that waits for a limit it no longer has waits for its first one instead, and is
 -- claimable without any. A quota policy and budgets stay.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.

@@ -1,6 +1,6 @@
 -- name: InsertWaitpoint :one
 -- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
--- valid key. The server signs, so that neither the token nor the secret is a parameter, which its log may show. No row:
+-- valid key. The server signs, so neither the token nor the secret is a parameter, which its log may show. No row:
 -- there is no key to sign with.
 --
 -- Passages: signed_token.
@@ -21,7 +21,7 @@ SELECT
     @waitpoint_key::text,
     'pending'
 FROM (
-    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    -- The newest valid key, and the token it signs for a waitpoint of an execution.
     SELECT
         k.kid,
         k.kid || ':' || ffx_signature(
@@ -105,8 +105,8 @@ WHERE
     AND w.token <> '';
 
 -- name: ReissueToken :one
--- ReissueToken replaces the token of an open waitpoint by one that the server signs with the newest valid key. No row:
--- there is no key, or the waitpoint is closed, belongs to another execution, or has no token.
+-- ReissueToken replaces the token of an open waitpoint by one the server signs with the newest valid key. No row: there
+-- is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 --
 -- Passages: signed_token.
 -- Used by: engine.ReissueToken.
@@ -116,7 +116,7 @@ SET
     token_kid = s.kid,
     token = s.token
 FROM (
-    -- The newest valid key, and the token that it signs for a waitpoint of an execution.
+    -- The newest valid key, and the token it signs for a waitpoint of an execution.
     SELECT
         k.kid,
         k.kid || ':' || ffx_signature(
@@ -141,7 +141,7 @@ WHERE
 RETURNING w.token;
 
 -- name: CountSignedWaitpoints :one
--- CountSignedWaitpoints counts the waitpoints that some keys signed, among the first max_items open ones.
+-- CountSignedWaitpoints counts the waitpoints some keys signed, among the first max_items open ones.
 --
 -- Used by: engine.RotateKey.
 -- Locks: none. Spans partitions.

@@ -1,4 +1,4 @@
--- The deadline that a delay covered counts again. From candidates AS c: attempt_state.
+-- The deadline a delay covered counts again. From candidates AS c: attempt_state.
 deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
 ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
     + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,

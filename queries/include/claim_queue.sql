@@ -1,5 +1,5 @@
--- The entries of the lane for this worker, in claim order. Sorted first, so that the limit stops the locking. Then
--- their executions are looked up one by one, even by a plan made while both tables were empty.
+-- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+-- executions are looked up one by one, even by a plan made while both tables were empty.
 SELECT
     q.ctid::tid AS entry_id,
     q.lane_id,

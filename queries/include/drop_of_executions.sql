@@ -1,6 +1,6 @@
 DELETE FROM ${table} AS t
 USING (
-    -- The rows of the executions that the arrays partition_keys and execution_ids name.
+    -- The rows of the executions the arrays partition_keys and execution_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id

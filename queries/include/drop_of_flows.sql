@@ -1,5 +1,5 @@
 WITH input AS (
-    -- The flows that the arrays partition_keys and flow_ids name.
+    -- The flows the arrays partition_keys and flow_ids name.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@flow_ids::uuid[]) AS flow_id

@@ -13,7 +13,7 @@ LEFT JOIN LATERAL (
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,
-        -- Another program keeps the ids of its attempt and lease in raw_fields; this library keeps them in the columns.
+        -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
         CASE
             WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
             ELSE c.raw_fields ->> 'lease_id'

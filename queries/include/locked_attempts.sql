@@ -1,5 +1,5 @@
 WITH input AS (
-    -- The attempts that the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
+    -- The attempts the arrays partition_keys, execution_ids and attempt_indexes name. The locking clause is a
     -- parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,5 +1,5 @@
 WITH input AS (
-    -- The executions that the arrays partition_keys and execution_ids name. The locking clause is a parameter.
+    -- The executions the arrays partition_keys and execution_ids name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,

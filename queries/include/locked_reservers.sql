@@ -1,5 +1,5 @@
 WITH input AS (
-    -- The attempts that the arrays name. The locking clause is a parameter.
+    -- The attempts the arrays name. The locking clause is a parameter.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,

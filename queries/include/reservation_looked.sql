@@ -1,5 +1,6 @@
 -- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so that no renewal is under way; if it is locked already, the reservation stays as it is.
+-- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
+-- is.
 looked AS (
     -- Those, with the end of a live lease, and whether the lease is over.
     SELECT
