@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The model of a lane: its queue, and the entries that a scan leases. queries/claim.sql has the real scans.
+// The model of a lane: its queue, and the entries that a scan leases. queries/engine/claim.sql has the real scans.
 
 type entry struct {
 	Found

@@ -3,6 +3,7 @@ package house
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -152,4 +153,28 @@ func isOwn(path string) bool {
 // roomOf returns a package's path below the module's root.
 func roomOf(path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, fixture.Module), "/")
+}
+
+// TestEveryFolderOfQueriesIsAPackage: statements lie in the folder of the package that sends them.
+func TestEveryFolderOfQueriesIsAPackage(t *testing.T) {
+	t.Parallel()
+	root := repository(t)
+	folders, err := filepath.Glob(filepath.Join(root, "queries", "*", "*.sql"))
+	if err != nil || len(folders) < 50 {
+		t.Fatalf("%d files of queries (%v)", len(folders), err)
+	}
+	for _, path := range folders {
+		room := filepath.Base(filepath.Dir(path))
+		if room == "include" {
+			continue
+		}
+		inRoot, _ := filepath.Glob(filepath.Join(root, room, "*.go"))
+		below, _ := filepath.Glob(filepath.Join(root, "internal", room, "*.go"))
+		if len(inRoot)+len(below) == 0 {
+			t.Errorf("there is no package for queries/%s/%s", room, filepath.Base(path))
+		}
+	}
+	if flat, _ := filepath.Glob(filepath.Join(root, "queries", "*.sql")); len(flat) > 0 {
+		t.Errorf("%s belongs into the folder of a package", flat)
+	}
 }

@@ -12,7 +12,7 @@ import (
 func TestViewOfLanesHasTheListsOfTheQueries(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	queries, err := os.ReadFile(filepath.Join(root, "queries/lanes.sql"))
+	queries, err := os.ReadFile(filepath.Join(root, "queries/engine/lanes.sql"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Command sqlinclude writes db/sql, the input of sqlc, from queries/.
+// Command sqlinclude writes db/sql, the input of sqlc, from the folders of queries/.
 //
 // A line
 //
@@ -41,12 +41,15 @@ func main() {
 }
 
 func run(check bool) error {
-	sources, err := filepath.Glob(filepath.Join(source, "*.sql"))
+	sources, err := filepath.Glob(filepath.Join(source, "*", "*.sql"))
 	if err != nil {
 		return err
 	}
 	written := make(map[string]bool)
 	for _, path := range sources {
+		if filepath.Dir(path) == filepath.Join(source, "include") {
+			continue
+		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -56,6 +59,9 @@ func run(check bool) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		to := filepath.Join(target, filepath.Base(path))
+		if written[to] {
+			return fmt.Errorf("two folders of %s have %s", source, filepath.Base(path))
+		}
 		written[to] = true
 		if check {
 			if held, err := os.ReadFile(to); err != nil || !bytes.Equal(held, []byte(expanded)) {
