@@ -19,8 +19,8 @@ import (
 // Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
 // Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
 func Create(ctx context.Context, eng *engine.Engine, spec Spec) (Created, error) {
-	c := core.Of(eng)
 	const op = "create budget"
+	c := core.Of(eng)
 	if err := spec.named(c); err != nil {
 		return Created{}, core.Wrap(op, err)
 	}
@@ -78,8 +78,8 @@ func realLimits(of map[string]Limit) map[string]Limit {
 // usage too. Transaction: locks the budget and its usage; in a caller's transaction with several budgets lock them as
 // [Report] says. Safe to repeat.
 func Release(ctx context.Context, eng *engine.Engine, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {
-	c := core.Of(eng)
 	const op = "release budget"
+	c := core.Of(eng)
 	if err := checkBudget(b); err != nil {
 		return nil, core.Wrap(op, err)
 	}

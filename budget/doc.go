@@ -9,13 +9,15 @@
 //   - [Get] returns a budget with its usage, and [All] iterates over all budgets.
 //
 // Use a budget, before or after the work:
-//   - [Reserve] holds an estimate for the holder of a lease before the work, and [Settle] counts the amounts used. An
-//     expensive call that was reserved for never exceeds a hard limit.
+//   - [Reserve] holds an estimate for the holder of a lease before the work, and [Settle] counts the amounts used. So
+//     a budget is never overspent by calls that run at once.
 //   - [Report] counts amounts after the work.
 //   - [RecordSpend] counts amounts of an execution that [Release] can give back.
 //
-// A breach of a limit is a result, not an error: see [Outcome]. In a handler call Job.Reserve and Job.ReportUsage of package
-// worker: they repeat calls while the database is out of reach, and give back open reservations.
+// A breach of a limit is a result, not an error: see [Outcome]. A key makes a call safe to repeat: see [Usage].
+//
+// In a handler use Job.Reserve and Job.ReportUsage of package worker. They repeat calls while the database is out of reach,
+// and return the reservations that a handler leaves open.
 //
 // All functions take an engine. With [engine.Engine.WithTx] they are part of the caller's transaction.
 package budget

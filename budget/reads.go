@@ -19,12 +19,12 @@ type Budget struct {
 	Key        string           // "" if it has none
 	Namespace  id.Namespace     // of the Key
 	Limits     map[string]Limit // by dimension; a dimension without limits may be missing
-	Usage      map[string]int64 // by dimension, of all that were reported
+	Usage      map[string]int64 // by dimension
 	Reserved   map[string]int64 // by dimension, of all leases: see [Reserve]
-	ResetEvery time.Duration    // 0: only an operator resets it
-	Retention  time.Duration    // 0: only an operator deletes it
+	ResetEvery time.Duration    // 0: only [Reset] does
+	Retention  time.Duration    // 0: only [Delete] does
 
-	CancelOnBreach bool // see [Spec]
+	CancelOnBreach bool // see [Spec.CancelOnBreach]
 	Labels         Labels
 
 	Breaches            int64     // reports that a hard limit refused, since the creation
@@ -32,7 +32,7 @@ type Budget struct {
 	LastBreach          time.Time // of a hard limit since the last reset; zero: none
 	LastBreachDimension string
 
-	NextReset time.Time // zero: only an operator resets it
+	NextReset time.Time // zero: only [Reset] resets it
 	CreatedAt time.Time
 	ChangedAt time.Time // by a breach, a reset or [Set]
 
@@ -45,8 +45,8 @@ type Budget struct {
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func Get(ctx context.Context, eng *engine.Engine, b id.BudgetID) (Budget, error) {
-	c := core.Of(eng)
 	const op = "read budget"
+	c := core.Of(eng)
 	if err := checkBudget(b); err != nil {
 		return Budget{}, core.Wrap(op, err)
 	}

@@ -28,8 +28,8 @@ const (
 // [fferr.ErrContention]; [fferr.ErrTransport] if the outcome is unknown. Transaction: a constant number of statements; locks
 // the budget, the key and the usage. Safe to repeat with a Key, otherwise it counts again.
 func Report(ctx context.Context, eng *engine.Engine, usage Usage) (Result, error) {
-	c := core.Of(eng)
 	const op = "report usage"
+	c := core.Of(eng)
 	amounts, err := usage.amounts()
 	if err != nil {
 		return Result{}, core.Wrap(op, err)
@@ -43,8 +43,8 @@ func Report(ctx context.Context, eng *engine.Engine, usage Usage) (Result, error
 //
 // Errors and transaction: as [Report]. The execution need not exist.
 func RecordSpend(ctx context.Context, eng *engine.Engine, spend Spend) (Result, error) {
-	c := core.Of(eng)
 	const op = "record spend"
+	c := core.Of(eng)
 	if err := c.CheckExecution(spend.Execution); err != nil {
 		return Result{}, core.Wrap(op, err)
 	}

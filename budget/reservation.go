@@ -24,23 +24,21 @@ import (
 // budgets in one call: it locks them in one order, and calls one after the other can meet deadlocks.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. As [Report]. Transaction: a constant number of
+// [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. The errors of [Report] too. Transaction: a constant number of
 // statements for each budget; locks the attempt against its end, but not against renewals, then the budgets, the key and the
 // usage. Safe to repeat with a Key, otherwise it reserves again.
 func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSpec) (ReserveResult, error) {
-	c := core.Of(eng)
-	return holdUsage(ctx, c, "reserve", f, func() (*usageItem, error) { return spec.item(f) })
+	return holdUsage(ctx, core.Of(eng), "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
-// Settle ends reservations of a lease and counts the used amounts. Up to the amounts reserved it always fits. More than that
-// must fit into the budget as a report must, or the result is a [HardBreach], nothing is counted, and the reservation
-// stays. Less gives the rest back. Without a reservation it is a report for the holder of the lease alone: usage that must
-// count even if the lease is lost is reported by [Report].
+// Settle ends reservations of a lease and counts the used amounts. Amounts up to the reservation always fit, and the rest
+// returns to the budget. A larger amount must fit like a report: otherwise the result is a [HardBreach], nothing is counted,
+// and the reservation stays. Without a reservation it is a report that only the holder of the lease can make. Use [Report]
+// for usage that must count even if the lease is lost.
 //
 // Errors and transaction: as [Reserve]. Safe to repeat with a Key, otherwise it counts again.
 func Settle(ctx context.Context, eng *engine.Engine, f id.Fence, spec SettleSpec) (ReserveResult, error) {
-	c := core.Of(eng)
-	return holdUsage(ctx, c, "settle", f, func() (*usageItem, error) { return spec.item(f) })
+	return holdUsage(ctx, core.Of(eng), "settle", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
 func holdUsage(ctx context.Context, c *core.Core, op string, f id.Fence, check func() (*usageItem, error)) (ReserveResult, error) {

@@ -16,8 +16,8 @@ import (
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if its policy can't be read;
 // [fferr.ErrContention]. Transaction: locks the budget and its usage.
 func Reset(ctx context.Context, eng *engine.Engine, b id.BudgetID) (time.Time, error) {
-	c := core.Of(eng)
 	const op = "reset budget"
+	c := core.Of(eng)
 	if err := checkBudget(b); err != nil {
 		return time.Time{}, core.Wrap(op, err)
 	}

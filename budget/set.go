@@ -17,8 +17,8 @@ import (
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID or a Key; [fferr.ErrContention].
 // Transaction: one statement; locks the budget. Safe to repeat.
 func Set(ctx context.Context, eng *engine.Engine, spec Spec) error {
-	c := core.Of(eng)
 	const op = "set budget"
+	c := core.Of(eng)
 	if err := spec.named(c); err != nil {
 		return core.Wrap(op, err)
 	}
@@ -56,8 +56,8 @@ func Set(ctx context.Context, eng *engine.Engine, spec Spec) error {
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the
 // budget, then its usage and reservations.
 func Delete(ctx context.Context, eng *engine.Engine, b id.BudgetID) error {
-	c := core.Of(eng)
 	const op = "delete budget"
+	c := core.Of(eng)
 	if err := checkBudget(b); err != nil {
 		return core.Wrap(op, err)
 	}

@@ -52,19 +52,19 @@ type Spec struct {
 
 	Limits map[string]Limit // by dimension; a dimension without limits is counted all the same
 
-	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last reset by an
-	// operator. Default 0: only an operator resets it.
+	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last [Reset].
+	// Default 0: only Reset does.
 	ResetEvery time.Duration
 
 	// Retention deletes the budget once it has been unused for this long, in whole milliseconds: its last change, breach or
 	// counted usage is as old, and nothing is reserved, waits for it, or would be cancelled by its breach. Delayed work that
-	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: [Delete] deletes
-	// it.
+	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: only
+	// [Delete] does.
 	Retention time.Duration
 
 	// CancelOnBreach cancels the executions that name the budget in [engine.ExecutionSpec.Budgets] and run, or may be claimed, once
-	// the usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Those that
-	// wait, for the budget or for anything else, stay. The source of the cancellations is [CancelSource]. Default:
+	// the usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Executions
+	// that wait, for the budget or for anything else, stay. The source of the cancellations is [CancelSource]. Default:
 	// executions that were let in go on.
 	CancelOnBreach bool
 
@@ -121,14 +121,14 @@ type Spend struct {
 	Key       string           // as in [Usage], with keys of its own
 }
 
-// Outcome is the outcome of a report.
+// Outcome says whether amounts were counted or reserved.
 type Outcome string
 
-// The outcomes.
+// The outcomes of reports, reservations and settlements.
 const (
-	Ok             Outcome = "Ok"             // counted
-	SoftBreach     Outcome = "SoftBreach"     // counted, and above a soft limit
-	HardBreach     Outcome = "HardBreach"     // not counted: it would exceed a hard limit
+	Ok             Outcome = "Ok"             // counted, or reserved
+	SoftBreach     Outcome = "SoftBreach"     // the same, and above a soft limit
+	HardBreach     Outcome = "HardBreach"     // neither: it would exceed a hard limit
 	AlreadyApplied Outcome = "AlreadyApplied" // not counted again: see [RecordSpend]
 )
 
