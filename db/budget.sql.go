@@ -42,7 +42,7 @@ type AddBudgetUsageParams struct {
 // AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
-// Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for dimensions another transaction inserts).
 func (q *Queries) AddBudgetUsage(ctx context.Context, db DBTX, arg AddBudgetUsageParams) error {
 	_, err := db.Exec(ctx, addBudgetUsage,
 		arg.PartitionKey,
@@ -89,7 +89,7 @@ type AddBudgetUsageOfParams struct {
 // and dimension.
 //
 // Used by: budget.RecordSpend.
-// Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for those another transaction inserts).
 func (q *Queries) AddBudgetUsageOf(ctx context.Context, db DBTX, arg AddBudgetUsageOfParams) error {
 	_, err := db.Exec(ctx, addBudgetUsageOf,
 		arg.PartitionKey,
@@ -181,7 +181,7 @@ type DropBudgetKeysParams struct {
 	Keys         []string
 }
 
-// DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
+// DropBudgetKeys deletes deduplication keys the transaction has taken for reports that it then did not count.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the DELETE).
@@ -495,7 +495,7 @@ type ListBudgetPartitionsRow struct {
 	Quota        bool
 }
 
-// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions that they are stored in.
+// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions they are stored in.
 //
 // Used by: engine.Prepare.
 // Locks: none. Spans partitions.
@@ -926,7 +926,7 @@ type ReadBudgetKeysRow struct {
 	Outcome  string
 }
 
-// ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
+// ReadBudgetKeys returns the outcomes of deduplication keys. One the transaction has just taken has an empty object.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: none.
@@ -1094,10 +1094,10 @@ type ReuseBudgetKeysParams struct {
 }
 
 // ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
-// the others, so that they stay until the transaction ends. The caller sorts the keys.
+// the others, so they stay until the transaction ends. The caller sorts the keys.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
-// Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for keys another transaction inserts).
 func (q *Queries) ReuseBudgetKeys(ctx context.Context, db DBTX, arg ReuseBudgetKeysParams) ([]string, error) {
 	rows, err := db.Query(ctx, reuseBudgetKeys,
 		arg.PartitionKey,
@@ -1262,7 +1262,7 @@ type StoreBudgetOutcomesParams struct {
 	Outcomes     []string
 }
 
-// StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
+// StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys their transaction has taken.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the UPDATE).

@@ -58,7 +58,7 @@ type AddReservationsParams struct {
 // dimension.
 //
 // Used by: budget.Reserve, budget.Settle.
-// Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for those another transaction inserts).
 func (q *Queries) AddReservations(ctx context.Context, db DBTX, arg AddReservationsParams) error {
 	_, err := db.Exec(ctx, addReservations,
 		arg.PartitionKey,
@@ -124,9 +124,10 @@ type LockReserversParams struct {
 	Ords           []int32
 }
 
-// LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
-// their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
-// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
+// LockReservers locks the attempts of leases that reserve or settle, so none is deleted meanwhile, and returns their
+// places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them
+// afterwards.
 //
 // Passages: locked_reservers.
 // Used by: budget.Reserve, budget.Settle.
@@ -375,8 +376,8 @@ type ReadReservedRow struct {
 	Due           bool
 }
 
-// ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
-// lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
+// ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at its lease.
+// No row for a dimension: nothing is reserved. The caller has locked the budget.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: none.

@@ -42,10 +42,10 @@ LEFT JOIN LATERAL (
 
 -- name: ReuseBudgetKeys :many
 -- ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
--- the others, so that they stay until the transaction ends. The caller sorts the keys.
+-- the others, so they stay until the transaction ends. The caller sorts the keys.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
--- Locks: L6 waits (in array order, for rows and for keys that another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for keys another transaction inserts).
 WITH input AS (
     SELECT
         unnest(@keys::text[]) AS key
@@ -69,7 +69,7 @@ WHERE d.expires_at_ms <= excluded.applied_at_ms
 RETURNING d.dedup_key;
 
 -- name: ReadBudgetKeys :many
--- ReadBudgetKeys returns the outcomes of deduplication keys. One that the transaction has just taken has an empty object.
+-- ReadBudgetKeys returns the outcomes of deduplication keys. One the transaction has just taken has an empty object.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: none.
@@ -135,7 +135,7 @@ LEFT JOIN LATERAL (
 -- AddBudgetUsage adds to the usage of a budget, up to the largest value of the column. The caller sorts the dimensions.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
--- Locks: L6 waits (in array order, for rows and for dimensions that another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for dimensions another transaction inserts).
 WITH input AS (
     SELECT
         unnest(@dimensions::text[]) AS dimension,
@@ -159,7 +159,7 @@ SET
 -- and dimension.
 --
 -- Used by: budget.RecordSpend.
--- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for those another transaction inserts).
 WITH input AS (
     SELECT
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -199,7 +199,7 @@ WHERE
     AND b.budget_id = @budget_id::text;
 
 -- name: StoreBudgetOutcomes :exec
--- StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys that their transaction has taken.
+-- StoreBudgetOutcomes stores the outcomes of reports under the deduplication keys their transaction has taken.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the UPDATE).
@@ -217,7 +217,7 @@ WHERE
     AND d.dedup_key = i.key;
 
 -- name: DropBudgetKeys :exec
--- DropBudgetKeys deletes deduplication keys that the transaction has taken for reports that it then did not count.
+-- DropBudgetKeys deletes deduplication keys the transaction has taken for reports that it then did not count.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the DELETE).
@@ -633,7 +633,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListBudgetPartitions :many
--- ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions that they are stored in.
+-- ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions they are stored in.
 --
 -- Used by: engine.Prepare.
 -- Locks: none. Spans partitions.

@@ -1,7 +1,8 @@
 -- name: LockReservers :many
--- LockReservers locks the attempts of leases that reserve or settle, so that none of them is deleted meanwhile, and returns
--- their places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
--- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them afterwards.
+-- LockReservers locks the attempts of leases that reserve or settle, so none is deleted meanwhile, and returns their
+-- places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
+-- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them
+-- afterwards.
 --
 -- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 waits (attempt rows FOR KEY SHARE in array order).
@@ -16,8 +17,8 @@
 -- include locked_reservers: lock = FOR KEY SHARE SKIP LOCKED
 
 -- name: ReadReserved :many
--- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one of them is due for a look at its
--- lease. No row for a dimension: nothing is reserved. The caller has locked the budget.
+-- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at its lease.
+-- No row for a dimension: nothing is reserved. The caller has locked the budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: none.
@@ -67,7 +68,7 @@ CROSS JOIN LATERAL (
 -- dimension.
 --
 -- Used by: budget.Reserve, budget.Settle.
--- Locks: L6 waits (in array order, for rows and for those that another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for those another transaction inserts).
 WITH input AS (
     SELECT
         unnest(@execution_partitions::smallint[]) AS execution_partition,
