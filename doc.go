@@ -36,6 +36,7 @@
 //   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.
 //   - [github.com/flowfabric/flowfabric-go/stream] has the output of running executions, and serves it to web pages.
 //   - [github.com/flowfabric/flowfabric-go/budget] has budgets: limits on sums of tokens, money or calls.
+//   - [github.com/flowfabric/flowfabric-go/schedule] creates executions at times and intervals.
 //   - [github.com/flowfabric/flowfabric-go/limit] operates the limits of executions that run at once or start within a window.
 //   - [github.com/flowfabric/flowfabric-go/events] reads events from a cursor and loses none.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] returns work with expired leases and starts delayed work. Every

@@ -106,7 +106,7 @@ type DeclareLimitsParams struct {
 // DeclareLimits creates limits, or changes their declared rules. An operator's setting stays in force, unless a rate becomes a
 // concurrency or the reverse.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, limit.Declare.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, schedule.Put, schedule.Declare, limit.Declare.
 // Locks: limits waits (in array order). The caller sorts by namespace and name.
 func (q *Queries) DeclareLimits(ctx context.Context, db DBTX, arg DeclareLimitsParams) error {
 	_, err := db.Exec(ctx, declareLimits,
@@ -443,7 +443,7 @@ type ListLimitRulesRow struct {
 
 // ListLimitRules returns the declared rules of limits. A limit that does not exist has no row.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, schedule.Put, schedule.Declare.
 // Locks: none.
 func (q *Queries) ListLimitRules(ctx context.Context, db DBTX, arg ListLimitRulesParams) ([]ListLimitRulesRow, error) {
 	rows, err := db.Query(ctx, listLimitRules, arg.Namespaces, arg.Names)

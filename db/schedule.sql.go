@@ -25,7 +25,7 @@ type DropSchedulesParams struct {
 
 // DropSchedules deletes schedules. Their executions stay.
 //
-// Used by: engine.DeleteSchedule, engine.DeclareSchedules.
+// Used by: schedule.Delete, schedule.Declare.
 // Locks: schedules waits (DELETE).
 func (q *Queries) DropSchedules(ctx context.Context, db DBTX, arg DropSchedulesParams) (int64, error) {
 	result, err := db.Exec(ctx, dropSchedules, arg.Namespace, arg.Names)
@@ -60,7 +60,7 @@ type GetNextScheduleRow struct {
 // GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
 // call.
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: none.
 func (q *Queries) GetNextSchedule(ctx context.Context, db DBTX, arg GetNextScheduleParams) (GetNextScheduleRow, error) {
 	row := db.QueryRow(ctx, getNextSchedule, arg.FromMs, arg.NowMs)
@@ -127,7 +127,7 @@ type GetScheduleParams struct {
 // GetSchedule reads a schedule. No row: it does not exist.
 //
 // Passages: schedule_columns.
-// Used by: engine.DescribeSchedule, engine.BackfillSchedule.
+// Used by: schedule.Describe, schedule.Backfill.
 // Locks: none.
 func (q *Queries) GetSchedule(ctx context.Context, db DBTX, arg GetScheduleParams) (FfxSchedule, error) {
 	row := db.QueryRow(ctx, getSchedule, arg.Namespace, arg.Name)
@@ -227,7 +227,7 @@ type HastenQueuedTicksParams struct {
 // HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
 // left out: it is due later by itself.
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) HastenQueuedTicks(ctx context.Context, db DBTX, arg HastenQueuedTicksParams) (int64, error) {
 	result, err := db.Exec(ctx, hastenQueuedTicks, arg.NowMs, arg.Namespaces, arg.Names)
@@ -265,7 +265,7 @@ type ListRunningAmongParams struct {
 
 // ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: none.
 func (q *Queries) ListRunningAmong(ctx context.Context, db DBTX, arg ListRunningAmongParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listRunningAmong, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
@@ -348,7 +348,7 @@ type ListSchedulesParams struct {
 // ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 //
 // Passages: schedule_columns.
-// Used by: engine.ListSchedules.
+// Used by: schedule.List.
 // Locks: none.
 func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesParams) ([]FfxSchedule, error) {
 	rows, err := db.Query(ctx, listSchedules, arg.AfterNamespace, arg.AfterName, arg.PageSize)
@@ -458,7 +458,7 @@ type LockDeclaredSchedulesRow struct {
 // LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
 // (declared).
 //
-// Used by: engine.DeclareSchedules.
+// Used by: schedule.Declare.
 // Locks: schedules waits (FOR UPDATE, by name).
 func (q *Queries) LockDeclaredSchedules(ctx context.Context, db DBTX, arg LockDeclaredSchedulesParams) ([]LockDeclaredSchedulesRow, error) {
 	rows, err := db.Query(ctx, lockDeclaredSchedules, arg.DeclaredBy, arg.Namespace, arg.Names)
@@ -548,7 +548,7 @@ type LockDueSchedulesParams struct {
 // LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
 //
 // Passages: schedule_columns.
-// Used by: engine.SetSchedule, engine.DeclareSchedules.
+// Used by: schedule.Put, schedule.Declare.
 // Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 func (q *Queries) LockDueSchedules(ctx context.Context, db DBTX, arg LockDueSchedulesParams) ([]FfxSchedule, error) {
 	rows, err := db.Query(ctx, lockDueSchedules, arg.Namespace, arg.NowMs, arg.Names)
@@ -671,7 +671,7 @@ type LockScheduleParams struct {
 // LockSchedule locks a schedule and reads it. No row: it does not exist.
 //
 // Passages: schedule_columns.
-// Used by: engine.ResumeSchedule, engine.TriggerSchedule.
+// Used by: schedule.Resume, schedule.Trigger.
 // Locks: schedules waits (FOR NO KEY UPDATE).
 func (q *Queries) LockSchedule(ctx context.Context, db DBTX, arg LockScheduleParams) (FfxSchedule, error) {
 	row := db.QueryRow(ctx, lockSchedule, arg.Namespace, arg.Name)
@@ -800,7 +800,7 @@ type MoveSchedulesRow struct {
 // MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 // returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 //
-// Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+// Used by: upkeep.RunSchedules, schedule.Put, schedule.Declare, schedule.Resume, schedule.Trigger.
 // Locks: schedules held (UPDATE).
 func (q *Queries) MoveSchedules(ctx context.Context, db DBTX, arg MoveSchedulesParams) (MoveSchedulesRow, error) {
 	row := db.QueryRow(ctx, moveSchedules,
@@ -849,7 +849,7 @@ type PauseSchedulesParams struct {
 // PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
 // it pauses only those that run.
 //
-// Used by: engine.PauseSchedule, engine.DeclareSchedules.
+// Used by: schedule.Pause, schedule.Declare.
 // Locks: schedules waits (UPDATE).
 func (q *Queries) PauseSchedules(ctx context.Context, db DBTX, arg PauseSchedulesParams) (int64, error) {
 	result, err := db.Exec(ctx, pauseSchedules,
@@ -1020,7 +1020,7 @@ type PutSchedulesParams struct {
 // PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
 // next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 //
-// Used by: engine.SetSchedule, engine.DeclareSchedules.
+// Used by: schedule.Put, schedule.Declare.
 // Locks: schedules waits (in array order). The caller sorts by name.
 func (q *Queries) PutSchedules(ctx context.Context, db DBTX, arg PutSchedulesParams) error {
 	_, err := db.Exec(ctx, putSchedules,
@@ -1095,7 +1095,7 @@ type RecallSchedulesParams struct {
 // RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
 // Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) RecallSchedules(ctx context.Context, db DBTX, arg RecallSchedulesParams) (int64, error) {
 	result, err := db.Exec(ctx, recallSchedules, arg.NowMs, arg.BatchSize)
@@ -1169,7 +1169,7 @@ type TakeDueSchedulesParams struct {
 // nor has one that is locked.
 //
 // Passages: schedule_columns.
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE).
 func (q *Queries) TakeDueSchedules(ctx context.Context, db DBTX, arg TakeDueSchedulesParams) ([]FfxSchedule, error) {
 	rows, err := db.Query(ctx, takeDueSchedules, arg.FromMs, arg.NowMs, arg.BatchSize)
@@ -1264,7 +1264,7 @@ type TakeOrderedKeysParams struct {
 // TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
 // holds. A key that does not exist, or is now locked, has no row.
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: keys skips (rows FOR NO KEY UPDATE).
 func (q *Queries) TakeOrderedKeys(ctx context.Context, db DBTX, arg TakeOrderedKeysParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeOrderedKeys, arg.UniqueKeys, arg.Ords)
@@ -1323,7 +1323,7 @@ type TakeOrderedSequencesParams struct {
 // TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
 // transaction holds. A sequence that does not exist, or is now locked, has no row.
 //
-// Used by: engine.RunSchedules.
+// Used by: upkeep.RunSchedules.
 // Locks: sequences skips (FOR NO KEY UPDATE).
 func (q *Queries) TakeOrderedSequences(ctx context.Context, db DBTX, arg TakeOrderedSequencesParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeOrderedSequences, arg.PartitionKeys, arg.SequenceIDs, arg.Ords)

@@ -98,12 +98,11 @@ type handle = core.Handle
 type shared struct {
 	outboxes *outbox.Hub
 	creationMemory
-	awaiting  *awaiting
-	schedules scheduleMemory
-	gates     gateMemory
-	pages     gatePages
-	places    awaitedPlaces
-	keySweep  keySweep
+	awaiting *awaiting
+	gates    gateMemory
+	pages    gatePages
+	places   awaitedPlaces
+	keySweep keySweep
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

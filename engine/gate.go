@@ -162,7 +162,7 @@ func (m Maintenance) NextAdmission() time.Time {
 }
 
 // AdmissionsWait reports whether executions wait for budgets or limits, as far as the job admit_waiting of this engine
-// knows. While they do, call that when [Maintenance.OnEnded] reports an end.
+// knows. While they do, call that when a reconciler reports an end.
 func (m Maintenance) AdmissionsWait() bool {
 	m.e.gates.mu.Lock()
 	defer m.e.gates.mu.Unlock()

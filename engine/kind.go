@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -132,25 +131,6 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	}
 	if k.Options != nil {
 		spec.apply(k.Options(args))
-	}
-	return spec
-}
-
-// Schedule returns the spec of a schedule of this kind. Change its other fields as needed, and give it to
-// [Operator.DeclareSchedules] or [Operator.SetSchedule]:
-//
-//	nightly := Report.Schedule("nightly report", ReportArgs{}, engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin"})
-//
-// Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to the tags of [Kind.Options].
-// If args can't be encoded, the schedule is refused with [fferr.ErrInvalidInput].
-func (k Kind[In, Out]) Schedule(name string, args In, spec ScheduleSpec) ScheduleSpec {
-	own := spec.Execution
-	spec.Name, spec.Execution = name, k.Spec(args)
-	x := &spec.Execution
-	x.Namespace, x.Creator = own.Namespace, own.Creator
-	x.Priority = cmp.Or(own.Priority, x.Priority)
-	for key, value := range own.Tags {
-		WithTag(key, value)(x)
 	}
 	return spec
 }

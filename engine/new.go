@@ -65,7 +65,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		Partitions: cfg.Partitions, Namespace: cfg.Namespace, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log,
 		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention, Streams: cfg.Streams.limits(),
 	})
-	return &Engine{
+	e := &Engine{
 		handle: core.NewHandle(c),
 		c:      c,
 		cfg:    cfg,
@@ -74,5 +74,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 			awaiting:       newAwaiting(),
 			creationMemory: creationMemory{atCreation: creationSteps()},
 		},
-	}, nil
+	}
+	c.SetCreator(func(c *core.Core) any { return creator{e.on(c)} })
+	return e, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -28,15 +29,15 @@ func TestAYearOfADailySchedule(t *testing.T) {
 	daily := engine.Kind[string, int]{Name: "daily", Policy: &policy.Execution{Retry: policy.ImmediateRetries(3)}}
 	attempts := make(map[string][]int) // by tick
 	worker.Handle(kit.Worker, daily, func(_ context.Context, job worker.Job[string]) (int, error) {
-		tick := job.Tags[engine.ScheduledForTag]
+		tick := job.Tags[schedule.TimeTag]
 		attempts[tick] = append(attempts[tick], job.Lease.Attempt)
 		if job.Lease.Attempt == 0 {
 			return 0, errors.New("once")
 		}
 		return job.Lease.Attempt, nil
 	})
-	spec := daily.Schedule("daily", "eu", engine.ScheduleSpec{Cron: "30 3 * * *", Zone: zone})
-	if err := kit.Engine.Operator().SetSchedule(t.Context(), spec); err != nil {
+	spec := schedule.Of(daily, "daily", "eu", schedule.Spec{Cron: "30 3 * * *", Zone: zone})
+	if err := schedule.Put(t.Context(), kit.Engine, spec); err != nil {
 		t.Fatal(err)
 	}
 	kit.Drain()

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/schedules"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -136,9 +137,9 @@ func (j Job[In]) Upstreams(ctx context.Context) ([]engine.UpstreamResult, error)
 }
 
 // Tick returns the time of the schedule's tick that created the execution, in UTC. It is zero if no schedule did. The tag
-// [engine.ScheduleTag] has the schedule's name.
+// "ffx.schedule" has the schedule's name.
 func (j Job[In]) Tick() time.Time {
-	at, err := time.Parse(time.RFC3339Nano, j.Tags[engine.ScheduledForTag])
+	at, err := time.Parse(time.RFC3339Nano, j.Tags[schedules.TimeTag])
 	if err != nil {
 		return time.Time{}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schedule"
 )
 
 func (a *app) scheduleCommand() *cobra.Command {
@@ -58,7 +59,7 @@ type tickView struct {
 }
 
 // recentTicks returns the last outcomes of a schedule with the states of their executions.
-func recentTicks(ctx context.Context, eng *engine.Engine, s engine.Schedule) ([]tickView, error) {
+func recentTicks(ctx context.Context, eng *engine.Engine, s schedule.State) ([]tickView, error) {
 	var views []tickView
 	for _, tick := range s.Recent {
 		v := tickView{Tick: timestamp(tick.ScheduledFor), At: timestamp(tick.At), Outcome: string(tick.Outcome)}
@@ -79,7 +80,7 @@ func recentTicks(ctx context.Context, eng *engine.Engine, s engine.Schedule) ([]
 	return views, nil
 }
 
-func newScheduleView(s engine.Schedule, upcoming []time.Time) scheduleView {
+func newScheduleView(s schedule.State, upcoming []time.Time) scheduleView {
 	times := "every " + s.Every.String()
 	if s.Cron != "" {
 		times = s.Cron
@@ -103,9 +104,9 @@ func newScheduleView(s engine.Schedule, upcoming []time.Time) scheduleView {
 }
 
 func (a *app) scheduleListCommand() *cobra.Command {
-	return listCommand(a, &cobra.Command{Short: "List the schedules with their next ticks and last outcomes", Example: `  ff schedule list`}, "schedules", func(s engine.Schedule) scheduleView { return newScheduleView(s, nil) }, printSchedules,
-		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.Schedule, error] {
-			return eng.Operator().Schedules(ctx, engine.ScheduleFilter{})
+	return listCommand(a, &cobra.Command{Short: "List the schedules with their next ticks and last outcomes", Example: `  ff schedule list`}, "schedules", func(s schedule.State) scheduleView { return newScheduleView(s, nil) }, printSchedules,
+		func(ctx context.Context, eng *engine.Engine) iter.Seq2[schedule.State, error] {
+			return schedule.All(ctx, eng, schedule.Filter{})
 		})
 }
 
@@ -128,10 +129,10 @@ func printSchedules(to io.Writer, views []scheduleView) error {
 
 // onSchedule is [app.onOne] for a schedule.
 func (a *app) onSchedule(
-	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error),
+	cmd *cobra.Command, do func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error),
 ) *cobra.Command {
 	return a.onOne(cmd, "schedule", "name", func(ctx context.Context, eng *engine.Engine, namespace id.Namespace, name string) (any, string, error) {
-		return do(ctx, eng, engine.ScheduleName{Namespace: namespace, Name: name})
+		return do(ctx, eng, schedule.Name{Namespace: namespace, Name: name})
 	})
 }
 
@@ -141,8 +142,8 @@ func (a *app) scheduleShowCommand() *cobra.Command {
 		Use:     "show SCHEDULE",
 		Short:   "Show a schedule, its last outcomes and its next ticks",
 		Example: `  ff schedule show "nightly report" --next 10`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
-		s, upcoming, err := eng.Operator().DescribeSchedule(ctx, name, n)
+	}, func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error) {
+		s, upcoming, err := schedule.Describe(ctx, eng, name, n)
 		if err != nil {
 			return nil, "", err
 		}
@@ -184,8 +185,8 @@ func (a *app) schedulePauseCommand() *cobra.Command {
 		Use:     "pause SCHEDULE",
 		Short:   "Stop the ticks of a schedule; its executions continue",
 		Example: `  ff schedule pause "nightly report" --reason "the warehouse is down"`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
-		err := eng.Operator().PauseSchedule(ctx, name, reason)
+	}, func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error) {
+		err := schedule.Pause(ctx, eng, name, reason)
 		return map[string]any{"name": name.Name, "paused": true}, fmt.Sprintf("Schedule %s is paused.\n", printable(name.Name)), err
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown by ff schedule show")
@@ -197,8 +198,8 @@ func (a *app) scheduleResumeCommand() *cobra.Command {
 		Use:     "resume SCHEDULE",
 		Short:   "Let a paused schedule go on with its next tick",
 		Example: `  ff schedule resume "nightly report"`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
-		err := eng.Operator().ResumeSchedule(ctx, name)
+	}, func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error) {
+		err := schedule.Resume(ctx, eng, name)
 		return map[string]any{"name": name.Name, "paused": false}, fmt.Sprintf("Schedule %s has ticks again.\n", printable(name.Name)), err
 	})
 }
@@ -208,8 +209,8 @@ func (a *app) scheduleTriggerCommand() *cobra.Command {
 		Use:     "trigger SCHEDULE",
 		Short:   "Create an execution of a schedule now",
 		Example: `  ff schedule trigger "nightly report"`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
-		x, err := eng.Operator().TriggerSchedule(ctx, name)
+	}, func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error) {
+		x, err := schedule.Trigger(ctx, eng, name)
 		return map[string]string{"execution": x.String()}, x.String() + "\n", err
 	})
 }
@@ -222,7 +223,7 @@ func (a *app) scheduleBackfillCommand() *cobra.Command {
 		Long: `backfill creates an execution for each tick from one time to another, both inclusive. Times are in
 RFC 3339. Each call creates them again, and so does one for ticks that have executions already.`,
 		Example: `  ff schedule backfill tax --from 2026-03-01T00:00:00Z --to 2026-03-08T00:00:00Z`,
-	}, func(ctx context.Context, eng *engine.Engine, name engine.ScheduleName) (any, string, error) {
+	}, func(ctx context.Context, eng *engine.Engine, name schedule.Name) (any, string, error) {
 		first, err := time.Parse(time.RFC3339, from)
 		if err != nil {
 			return nil, "", &usageError{problem: "--from is not a time in RFC 3339"}
@@ -231,7 +232,7 @@ RFC 3339. Each call creates them again, and so does one for ticks that have exec
 		if err != nil {
 			return nil, "", &usageError{problem: "--to is not a time in RFC 3339"}
 		}
-		created, err := eng.Operator().BackfillSchedule(ctx, name, first, last)
+		created, err := schedule.Backfill(ctx, eng, name, first, last)
 		texts, words := make([]string, len(created)), ""
 		for i, x := range created {
 			texts[i] = x.String()

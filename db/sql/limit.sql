@@ -1,7 +1,7 @@
 -- name: ListLimitRules :many
 -- ListLimitRules returns the declared rules of limits. A limit that does not exist has no row.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, schedule.Put, schedule.Declare.
 -- Locks: none.
 SELECT
     l.namespace,
@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (
 -- DeclareLimits creates limits, or changes their declared rules. An operator's setting stays in force, unless a rate becomes a
 -- concurrency or the reverse.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.SetSchedule, engine.DeclareSchedules, limit.Declare.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, schedule.Put, schedule.Declare, limit.Declare.
 -- Locks: limits waits (in array order). The caller sorts by namespace and name.
 WITH clock AS MATERIALIZED (
     -- The time of the declaration.

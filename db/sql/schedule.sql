@@ -4,7 +4,7 @@
 -- nor has one that is locked.
 --
 -- Passages: schedule_columns.
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE).
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -61,7 +61,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
 -- Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 WITH ahead AS (
     SELECT
@@ -95,7 +95,7 @@ WHERE
 -- HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
 -- left out: it is due later by itself.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
@@ -138,7 +138,7 @@ WHERE
 -- name: ListRunningAmong :many
 -- ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -162,7 +162,7 @@ CROSS JOIN LATERAL (
 -- TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
 -- transaction holds. A sequence that does not exist, or is now locked, has no row.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: sequences skips (FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -194,7 +194,7 @@ WHERE l.taken IS NOT TRUE;
 -- TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
 -- holds. A key that does not exist, or is now locked, has no row.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: keys skips (rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -221,7 +221,7 @@ WHERE l.taken IS NOT TRUE;
 -- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 -- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 --
--- Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+-- Used by: upkeep.RunSchedules, schedule.Put, schedule.Declare, schedule.Resume, schedule.Trigger.
 -- Locks: schedules held (UPDATE).
 WITH input AS (
     SELECT
@@ -278,7 +278,7 @@ SELECT
 -- GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
 -- call.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: none.
 SELECT
     coalesce((
@@ -294,7 +294,7 @@ SELECT
 -- PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
 -- next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 --
--- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (in array order). The caller sorts by name.
 WITH input AS (
     SELECT
@@ -418,7 +418,7 @@ WHERE
 -- LockSchedule locks a schedule and reads it. No row: it does not exist.
 --
 -- Passages: schedule_columns.
--- Used by: engine.ResumeSchedule, engine.TriggerSchedule.
+-- Used by: schedule.Resume, schedule.Trigger.
 -- Locks: schedules waits (FOR NO KEY UPDATE).
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -473,7 +473,7 @@ FOR NO KEY UPDATE;
 -- LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
 --
 -- Passages: schedule_columns.
--- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 WITH input AS (
     SELECT unnest(@names::text[]) AS name
@@ -536,7 +536,7 @@ CROSS JOIN LATERAL (
 -- LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
 -- (declared).
 --
--- Used by: engine.DeclareSchedules.
+-- Used by: schedule.Declare.
 -- Locks: schedules waits (FOR UPDATE, by name).
 WITH input AS MATERIALIZED (
     SELECT n.name
@@ -571,7 +571,7 @@ CROSS JOIN LATERAL (
 -- name: DropSchedules :execrows
 -- DropSchedules deletes schedules. Their executions stay.
 --
--- Used by: engine.DeleteSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Delete, schedule.Declare.
 -- Locks: schedules waits (DELETE).
 DELETE FROM ffx_schedule AS s
 WHERE
@@ -582,7 +582,7 @@ WHERE
 -- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
 -- it pauses only those that run.
 --
--- Used by: engine.PauseSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Pause, schedule.Declare.
 -- Locks: schedules waits (UPDATE).
 UPDATE ffx_schedule AS s
 SET
@@ -600,7 +600,7 @@ WHERE
 -- GetSchedule reads a schedule. No row: it does not exist.
 --
 -- Passages: schedule_columns.
--- Used by: engine.DescribeSchedule, engine.BackfillSchedule.
+-- Used by: schedule.Describe, schedule.Backfill.
 -- Locks: none.
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
@@ -654,7 +654,7 @@ WHERE
 -- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 --
 -- Passages: schedule_columns.
--- Used by: engine.ListSchedules.
+-- Used by: schedule.List.
 -- Locks: none.
 SELECT
     -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -31,12 +32,12 @@ func main() {
 	})
 
 	// Each start of the program makes the schedules of the set these.
-	must(eng.Operator().DeclareSchedules(ctx, engine.ScheduleSet{
+	must(schedule.Declare(ctx, eng, schedule.Set{
 		Name:     "greetings",
-		Vanished: engine.RemoveVanished,
-		Schedules: []engine.ScheduleSpec{
-			Greet.Schedule("every second", "Ada", engine.ScheduleSpec{Every: time.Second}),
-			Greet.Schedule("nightly", "Grace", engine.ScheduleSpec{Cron: "30 3 * * *", Zone: "Europe/Berlin", Overlap: engine.OverlapSkip}),
+		Vanished: schedule.RemoveVanished,
+		Schedules: []schedule.Spec{
+			schedule.Of(Greet, "every second", "Ada", schedule.Spec{Every: time.Second}),
+			schedule.Of(Greet, "nightly", "Grace", schedule.Spec{Cron: "30 3 * * *", Zone: "Europe/Berlin", Overlap: schedule.OverlapSkip}),
 		},
 	}))
 	var working sync.WaitGroup
@@ -46,8 +47,8 @@ func main() {
 	fmt.Println(<-ticks)
 	fmt.Println(<-ticks)
 
-	must(0, eng.Operator().PauseSchedule(ctx, engine.ScheduleName{Name: "every second"}, "enough"))
-	must(eng.Operator().TriggerSchedule(ctx, engine.ScheduleName{Name: "nightly"}))
+	must(0, schedule.Pause(ctx, eng, schedule.Name{Name: "every second"}, "enough"))
+	must(schedule.Trigger(ctx, eng, schedule.Name{Name: "nightly"}))
 	for greeting := range ticks {
 		if greeting == "hello, Grace" { // Ada may have been greeted once more
 			fmt.Println(greeting)

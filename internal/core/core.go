@@ -65,6 +65,7 @@ type Core struct {
 	Limits   *KnownLimits
 
 	memories *memories
+	creator  func(*Core) any // a [Creator]
 }
 
 // New returns a core on a pool.

@@ -16,13 +16,15 @@ const MaxSweep = core.MaxSweep
 type Upkeep struct {
 	engine.Maintenance // the operations that are still there
 
-	c *core.Core
+	eng *engine.Engine
+	c   *core.Core
 	*memory
 }
 
 // memory is the state of an engine's background operations.
 type memory struct {
-	stalled stalledEvents
+	stalled   stalledEvents
+	schedules scheduleMemory
 	sweepPositions
 	retentionMemory
 	fairSweep fairSweep
@@ -35,7 +37,7 @@ func newMemory() *memory {
 // Of returns the background operations on an engine, bound to the same pool or transaction.
 func Of(eng *engine.Engine) *Upkeep {
 	c := core.Of(eng)
-	return &Upkeep{eng.Maintenance(), c, core.Memory(c, newMemory)}
+	return &Upkeep{eng.Maintenance(), eng, c, core.Memory(c, newMemory)}
 }
 
 // impatient returns u for transactions that must not wait: see [core.Core.Impatient].

@@ -21,6 +21,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
 
@@ -47,8 +48,8 @@ func TestEverythingIsExactUnderKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ticks := kindTick.Schedule("shop", struct{}{}, engine.ScheduleSpec{Every: shopTick, Missed: engine.MissedAll, Window: time.Hour})
-	if err := eng.Operator().SetSchedule(t.Context(), ticks); err != nil {
+	ticks := schedule.Of(kindTick, "shop", struct{}{}, schedule.Spec{Every: shopTick, Missed: schedule.MissedAll, Window: time.Hour})
+	if err := schedule.Put(t.Context(), eng, ticks); err != nil {
 		t.Fatal(err)
 	}
 
@@ -64,7 +65,7 @@ func TestEverythingIsExactUnderKills(t *testing.T) {
 	consumer.Go(func() { f.consumeEnds(consuming, eng) })
 
 	orders := f.sell(eng, budgets.ID, soak.Size(t, 150, 400), goesOn)
-	if err := eng.Operator().DeleteSchedule(t.Context(), engine.ScheduleName{Name: "shop"}); err != nil {
+	if err := schedule.Delete(t.Context(), eng, schedule.Name{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitNone("executions that have not ended", `SELECT count(*) FROM ff_exec_core WHERE lifecycle_phase NOT IN ('terminal', 'cancelled')`)

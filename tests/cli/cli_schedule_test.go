@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,7 +17,7 @@ func TestCLISchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := eng.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{
+	if err := schedule.Put(t.Context(), eng, schedule.Spec{
 		Name: "nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Execution: engine.ExecutionSpec{Kind: "report", Lane: f.Lane},
 	}); err != nil {
 		t.Fatal(err)

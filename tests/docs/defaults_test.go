@@ -156,12 +156,12 @@ func sameValue(written, held string) bool {
 	return err == nil && d.String() == held
 }
 
-// isApplied reports whether any package uses a constant, or the one of the core from which it has its value.
+// isApplied reports whether any package uses a constant, or the internal one from which it has its value.
 func isApplied(rooms map[string]*packages.Package, c *types.Const) bool {
 	for _, p := range rooms {
 		for _, object := range p.TypesInfo.Uses {
 			if object.Name() == c.Name() && object.Pkg() != nil &&
-				(object.Pkg().Path() == c.Pkg().Path() || object.Pkg().Path() == module+"/internal/core") {
+				(object.Pkg().Path() == c.Pkg().Path() || strings.HasPrefix(object.Pkg().Path(), module+"/internal/")) {
 				return true
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -250,7 +251,7 @@ func (r *filler) fill(v reflect.Value, path string) (places []textPlace) {
 			if v.Type() == reflect.TypeFor[budget.Spec]() && field.Name == "Retention" {
 				continue // ResetEvery instead
 			}
-			if v.Type() == reflect.TypeFor[engine.ScheduleSpec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
+			if v.Type() == reflect.TypeFor[schedule.Spec]() && !slices.Contains([]string{"Name", "Namespace", "Every"}, field.Name) {
 				if field.Name == "Execution" {
 					v.Field(i).Set(reflect.ValueOf(engine.ExecutionSpec{Kind: "tick"})) // as CallSpec
 				}
@@ -307,8 +308,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return engine.Received("ready"), true
 	case reflect.TypeFor[engine.OnFailure]():
 		return engine.SequenceSkips, true
-	case reflect.TypeFor[engine.Vanished]():
-		return engine.RemoveVanished, true
+	case reflect.TypeFor[schedule.Vanished]():
+		return schedule.RemoveVanished, true
 	case reflect.TypeFor[stream.Mode]():
 		return stream.Durable, true
 	case reflect.TypeFor[wire.FrameCursor]():

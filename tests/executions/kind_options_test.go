@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -64,7 +65,7 @@ func TestKindOptionsApplyToEveryCreation(t *testing.T) {
 	want("in growth", f.NodeID(flow.ID, "b"), 7, time.Hour, "app.user", "eve")
 
 	// A tick has the time of its schedule, so a delay is refused by name.
-	err = f.Operator().SetSchedule(ctx, kind.Schedule(f.Name, "ada", engine.ScheduleSpec{Every: time.Hour}))
+	err = schedule.Put(ctx, f.Engine, schedule.Of(kind, f.Name, "ada", schedule.Spec{Every: time.Hour}))
 	if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field != "Execution" {
 		t.Errorf("a schedule of a delayed kind: %v", err)
 	}

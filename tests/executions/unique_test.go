@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -410,7 +411,7 @@ func TestWhereWorkCanBeUnique(t *testing.T) {
 	wantField("Unique", err)
 	wrong := kind.Spec(1)
 	wrong.Unique = &engine.Unique{Fields: []string{"order"}}
-	err = f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: f.Name, Every: time.Hour, Execution: wrong})
+	err = schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: f.Name, Every: time.Hour, Execution: wrong})
 	wantField("Unique.Fields", err)
 	_, err = f.Call(t.Context(), engine.CallSpec{Lease: f.ClaimOne(t).Lease, Name: "call", Executions: []engine.ExecutionSpec{kind.Spec(1)}})
 	wantField("executions", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -82,7 +83,7 @@ func TestBadTenantsAreRefused(t *testing.T) {
 	_, err = kind.Create(t.Context(), f.Engine, args{"a"})
 	fixture.WantInputError(t, err, "Fair")
 	kind.Fair = engine.RoundRobin(func(a args) string { return a.Tenant })
-	err = f.Operator().SetSchedule(t.Context(), kind.Schedule(f.Name, args{}, engine.ScheduleSpec{Every: time.Minute}))
+	err = schedule.Put(t.Context(), f.Engine, schedule.Of(kind, f.Name, args{}, schedule.Spec{Every: time.Minute}))
 	fixture.WantInputError(t, err, "Fair.Tenant")
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -19,14 +20,14 @@ func TestTicksTakeTurns(t *testing.T) {
 		Name: "test", Lane: l.name,
 		Fair: engine.RoundRobin(func(a args) string { return a.Tenant }).Weigh(func(args) int { return 2 }),
 	}
-	schedule := engine.ScheduleName{Name: l.Name}
+	name := schedule.Name{Name: l.Name}
 	for _, tenant := range []string{"c", "b"} { // created, and changed
-		spec := kind.Schedule(l.Name, args{tenant}, engine.ScheduleSpec{Every: time.Minute})
-		if err := l.Operator().SetSchedule(t.Context(), spec); err != nil {
+		spec := schedule.Of(kind, l.Name, args{tenant}, schedule.Spec{Every: time.Minute})
+		if err := schedule.Put(t.Context(), l.Engine, spec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s, _, err := l.Operator().DescribeSchedule(t.Context(), schedule, 0); err != nil || s.Fair != (engine.FairShare{Tenant: "b", Weight: 2}) {
+	if s, _, err := schedule.Describe(t.Context(), l.Engine, name, 0); err != nil || s.Fair != (engine.FairShare{Tenant: "b", Weight: 2}) {
 		t.Fatalf("%+v, %v", s.Fair, err)
 	}
 	l.add(t, l.Engine, 5, of("a"))
@@ -47,12 +48,12 @@ func TestTicksTakeTurns(t *testing.T) {
 		if n, err := upkeep.Of(l.Engine).RunSchedules(t.Context(), 10); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		s, _, err := l.Operator().DescribeSchedule(t.Context(), schedule, 0)
+		s, _, err := schedule.Describe(t.Context(), l.Engine, name, 0)
 		return s.Last.Execution, err
 	})
-	create(func() (id.ExecutionID, error) { return l.Operator().TriggerSchedule(t.Context(), schedule) })
+	create(func() (id.ExecutionID, error) { return schedule.Trigger(t.Context(), l.Engine, name) })
 	create(func() (id.ExecutionID, error) {
-		xs, err := l.Operator().BackfillSchedule(t.Context(), schedule, head.Add(time.Second), l.Time())
+		xs, err := schedule.Backfill(t.Context(), l.Engine, name, head.Add(time.Second), l.Time())
 		if len(xs) != 1 {
 			t.Fatal(xs, err)
 		}

@@ -19,7 +19,7 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core limit_rule errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
+	{"ground", "core limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"breaches budget lease_fence lease_memory stream_written stream_limits codec"},
 	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence"},
 	{"change", "budget_cancel execution_cancel_each transition execution_held execution_lock settle"},
@@ -29,24 +29,24 @@ var engineRungs = []rung{
 	{"ground", "doc engine maintenance business_key check tx_callers notifications page"},
 	{"resolve", "flow_eligibility"},
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec schedule_spec schedule_times schedule_order sequence_spec fair_spec fair gate_spec gate_locks gate_count limit_spec stream_config"},
+		"suspension_spec step_spec sequence_spec fair_spec fair gate_spec gate_locks gate_count limit_spec stream_config"},
 	{"lease", "lease"},
 	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
 	{"create", "execution_create execution_create_admitted execution_create_alike execution_create_checked execution_create_keys execution_create_ahead execution_create_delay execution_create_memory " +
-		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits execution_create_run execution_create_steps sequence_seats " +
+		"execution_create_business execution_create_unique execution_create_unique_lean execution_create_limits execution_create_run execution_create_steps creator sequence_seats " +
 		"retention_shortest"},
 	{"flows", "flow_create flow_grow flow_growing flow_graph flow_edges flow_linking flow_stage"},
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
-		"suspension_reads suspension_list business_key_find schedule_reads schedule_recent sequence_reads worker worker_list"},
+		"suspension_reads suspension_list business_key_find sequence_reads worker worker_list"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call quota"},
 	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
-		"queue_waiting rights retention_periods schedule schedule_operate sequence_operate"},
+		"queue_waiting rights retention_periods sequence_operate"},
 	{"upkeep", "" +
-		"schedule_run schedule_create schedule_memory gate gate_pass gate_full gate_idle admission operator_bulk"},
+		"gate gate_pass gate_full gate_idle admission operator_bulk"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
 }
 

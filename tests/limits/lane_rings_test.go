@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -121,7 +122,7 @@ var waysToALane = []struct {
 		return func() { ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
 	}},
 	{"a tick of a schedule", func(t *testing.T, f *fixture.Fixture) func() {
-		nothing(t, f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
+		nothing(t, schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
 		f.Advance(time.Minute)
 		return func() { f.Once(t, upkeep.Of(f.Engine).RunSchedules) }
 	}},
@@ -226,8 +227,8 @@ var waysToALane = []struct {
 		}
 	}},
 	{"a triggered schedule", func(t *testing.T, f *fixture.Fixture) func() {
-		nothing(t, f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
-		return func() { ok(f.Operator().TriggerSchedule(t.Context(), engine.ScheduleName{Name: "s"}))(t) }
+		nothing(t, schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
+		return func() { ok(schedule.Trigger(t.Context(), f.Engine, schedule.Name{Name: "s"}))(t) }
 	}},
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -80,8 +81,8 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 			complete(t, f, caller)
 		}},
 		{"a schedule", func(t *testing.T, f *fixture.Fixture, spec func() engine.ExecutionSpec) {
-			err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{
-				Name: "s", Every: time.Minute, Missed: engine.MissedAll, Window: time.Hour, Execution: spec(),
+			err := schedule.Put(t.Context(), f.Engine, schedule.Spec{
+				Name: "s", Every: time.Minute, Missed: schedule.MissedAll, Window: time.Hour, Execution: spec(),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -156,7 +157,7 @@ func TestWakersWithoutAFunctionDoNothing_L18(t *testing.T) {
 		created(t, f.Engine, kind, sync{})
 	}
 	complete(t, f, wantClaimable(t, f, 1, "the first")...)
-	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "s", Every: time.Hour, Execution: kind.Spec(sync{})}); err != nil {
+	if err := schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "s", Every: time.Hour, Execution: kind.Spec(sync{})}); err != nil {
 		t.Fatal(err)
 	}
 	f.Flush()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -75,10 +76,10 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			for i := range n {
-				set(t, f, every(f, fmt.Sprint("held", i), time.Minute, func(s *engine.ScheduleSpec) { test.order(i, &s.Execution) }))
+				set(t, f, every(f, fmt.Sprint("held", i), time.Minute, func(s *schedule.Spec) { test.order(i, &s.Execution) }))
 			}
 			set(t, f, every(f, "plain", time.Minute))
-			free := every(f, "free", time.Minute, func(s *engine.ScheduleSpec) { s.Execution.Sequence.Key = "free" })
+			free := every(f, "free", time.Minute, func(s *schedule.Spec) { s.Execution.Sequence.Key = "free" })
 			set(t, f, free)
 			tx := hold(t, f, n, test.exist, test.order)
 			f.Advance(time.Minute)
@@ -89,7 +90,7 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 					t.Errorf("%d schedules, error %v", m, err)
 				}
 			})
-			if got := describe(t, f, "plain").Last.Outcome; got != engine.TickCreated {
+			if got := describe(t, f, "plain").Last.Outcome; got != schedule.TickCreated {
 				t.Errorf("the plain schedule: %q", got)
 			}
 			names := fixture.Names(sent)
@@ -101,7 +102,7 @@ func TestHeldOrdersDelayNoOtherSchedule(t *testing.T) {
 				if _, err := upkeep.Of(late).RunSchedules(t.Context(), engine.MaxBatch); err != nil {
 					t.Fatal(err)
 				}
-				return describe(t, f, "free").Last.Outcome == engine.TickCreated
+				return describe(t, f, "free").Last.Outcome == schedule.TickCreated
 			})
 			f.End(t, tx, false)
 			f.Advance(time.Second)

@@ -8,20 +8,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // A schedule whose times change while it is paused stays paused, and a tick that waited before the pause is dropped.
 func TestPauseOutlastsAChange(t *testing.T) {
 	f := fixture.NewCloned(t)
-	queue := func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }
+	queue := func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue }
 	set(t, f, every(f, "s", time.Minute, queue))
 	for range 2 {
 		f.Advance(time.Minute)
 		run(t, f, 1)
 	}
-	name := engine.ScheduleName{Name: "s"}
-	if err := f.Operator().PauseSchedule(t.Context(), name, "stop"); err != nil {
+	name := schedule.Name{Name: "s"}
+	if err := schedule.Pause(t.Context(), f.Engine, name, "stop"); err != nil {
 		t.Fatal(err)
 	}
 	cancel(t, f, describe(t, f, "s").Last.Execution)
@@ -30,7 +31,7 @@ func TestPauseOutlastsAChange(t *testing.T) {
 		f.Advance(time.Minute)
 		run(t, f, 0)
 	}
-	if err := f.Operator().ResumeSchedule(t.Context(), name); err != nil {
+	if err := schedule.Resume(t.Context(), f.Engine, name); err != nil {
 		t.Fatal(err)
 	}
 	run(t, f, 0)
@@ -44,20 +45,20 @@ func TestPauseOutlastsAChange(t *testing.T) {
 func TestDueTickOutlastsAChange(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		missed  engine.Missed
+		missed  schedule.Missed
 		late    time.Duration
 		created string
-		recent  []engine.TickOutcome // the newest first
+		recent  []schedule.Outcome // the newest first
 	}{
-		{"one", engine.MissedLast, time.Second, "1m0s", []engine.TickOutcome{engine.TickCreated}},
-		{"the last one", engine.MissedLast, 2 * time.Minute, "3m0s", []engine.TickOutcome{engine.TickCreated, engine.TickMissed}},
-		{"none", engine.MissedNone, 31 * time.Second, "", []engine.TickOutcome{engine.TickMissed}},
-		{"the last of all", engine.MissedAll, time.Minute, "2m0s", []engine.TickOutcome{engine.TickCreated, engine.TickMissed}},
+		{"one", schedule.MissedLast, time.Second, "1m0s", []schedule.Outcome{schedule.TickCreated}},
+		{"the last one", schedule.MissedLast, 2 * time.Minute, "3m0s", []schedule.Outcome{schedule.TickCreated, schedule.TickMissed}},
+		{"none", schedule.MissedNone, 31 * time.Second, "", []schedule.Outcome{schedule.TickMissed}},
+		{"the last of all", schedule.MissedAll, time.Minute, "2m0s", []schedule.Outcome{schedule.TickCreated, schedule.TickMissed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			change := func(s *engine.ScheduleSpec) {
-				if s.Missed = test.missed; test.missed == engine.MissedAll {
+			change := func(s *schedule.Spec) {
+				if s.Missed = test.missed; test.missed == schedule.MissedAll {
 					s.Window = time.Hour
 				}
 			}
@@ -90,17 +91,17 @@ func TestVanishedScheduleComesBack(t *testing.T) {
 	f := fixture.NewCloned(t)
 	pause := func(name string) {
 		t.Helper()
-		if err := f.Operator().PauseSchedule(t.Context(), engine.ScheduleName{Name: name}, "stop"); err != nil {
+		if err := schedule.Pause(t.Context(), f.Engine, schedule.Name{Name: name}, "stop"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	declare(t, f, engine.PauseVanished, "a", "before", "after")
+	declare(t, f, schedule.PauseVanished, "a", "before", "after")
 	pause("before")
-	declare(t, f, engine.PauseVanished)
+	declare(t, f, schedule.PauseVanished)
 	pause("after")
 	f.Advance(10 * time.Minute)
 	run(t, f, 0)
-	declare(t, f, engine.PauseVanished, "a", "before", "after")
+	declare(t, f, schedule.PauseVanished, "a", "before", "after")
 	run(t, f, 0)
 	f.Advance(time.Minute)
 	run(t, f, 1)
@@ -124,7 +125,7 @@ func TestSchedulesGoOnAfterAClockThatWasAhead(t *testing.T) {
 	f.Advance(24 * time.Hour)
 	run(t, f, 2)
 	set(t, f, every(f, "new", time.Minute))
-	if err := f.Operator().PauseSchedule(t.Context(), engine.ScheduleName{Name: "paused"}, ""); err != nil {
+	if err := schedule.Pause(t.Context(), f.Engine, schedule.Name{Name: "paused"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(-24 * time.Hour)
@@ -153,7 +154,7 @@ func TestTagsOfTheEngineAreRefused(t *testing.T) {
 	f := fixture.New(t)
 	lease := f.Start(t).Lease
 	x := f.Create(t)
-	tags := map[string]string{engine.ScheduleTag: "nightly"}
+	tags := map[string]string{schedule.Tag: "nightly"}
 	for name, call := range map[string]func() error{
 		"create": func() error {
 			_, err := f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Tags: tags})
@@ -176,7 +177,7 @@ func TestTagsOfTheEngineAreRefused(t *testing.T) {
 		},
 		"set": func() error { return f.SetExecutionTag(t.Context(), x, "ffx.caller", "me") },
 		"schedule": func() error {
-			return f.Operator().SetSchedule(t.Context(), every(f, f.Name, time.Minute, func(s *engine.ScheduleSpec) {
+			return schedule.Put(t.Context(), f.Engine, every(f, f.Name, time.Minute, func(s *schedule.Spec) {
 				s.Execution.Tags = map[string]string{"ffx.other": "x"}
 			}))
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -58,13 +59,13 @@ func beRunner(input io.Reader) error {
 func TestProcessesKilledBetweenRoundTrips(t *testing.T) {
 	const fewestMoments = 8
 	f := fixture.NewCloned(t)
-	for name, change := range map[string]func(*engine.ScheduleSpec){
-		"plain": func(*engine.ScheduleSpec) {},
-		"all": func(s *engine.ScheduleSpec) {
-			s.Missed, s.Window, s.Every = engine.MissedAll, time.Hour, 20*time.Second
+	for name, change := range map[string]func(*schedule.Spec){
+		"plain": func(*schedule.Spec) {},
+		"all": func(s *schedule.Spec) {
+			s.Missed, s.Window, s.Every = schedule.MissedAll, time.Hour, 20*time.Second
 		},
-		"cancel": func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapCancel },
-		"queue":  func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue },
+		"cancel": func(s *schedule.Spec) { s.Overlap = schedule.OverlapCancel },
+		"queue":  func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue },
 	} {
 		set(t, f, every(f, name, time.Minute, change))
 	}

@@ -12,27 +12,28 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // calls are the operations on one schedule that lock it.
 func calls(f *fixture.Fixture, e *engine.Engine, name string) map[string]func(context.Context) error {
-	of := engine.ScheduleName{Name: name}
+	of := schedule.Name{Name: name}
 	return map[string]func(context.Context) error{
-		"set": func(ctx context.Context) error { return e.Operator().SetSchedule(ctx, every(f, name, time.Hour)) },
+		"set": func(ctx context.Context) error { return schedule.Put(ctx, e, every(f, name, time.Hour)) },
 		"declare": func(ctx context.Context) error {
-			_, err := e.Operator().DeclareSchedules(ctx, engine.ScheduleSet{
-				Name: "set " + name, Vanished: engine.RemoveVanished, Schedules: []engine.ScheduleSpec{every(f, name, 2*time.Hour)},
+			_, err := schedule.Declare(ctx, e, schedule.Set{
+				Name: "set " + name, Vanished: schedule.RemoveVanished, Schedules: []schedule.Spec{every(f, name, 2*time.Hour)},
 			})
 			return err
 		},
-		"pause":  func(ctx context.Context) error { return e.Operator().PauseSchedule(ctx, of, "") },
-		"resume": func(ctx context.Context) error { return e.Operator().ResumeSchedule(ctx, of) },
+		"pause":  func(ctx context.Context) error { return schedule.Pause(ctx, e, of, "") },
+		"resume": func(ctx context.Context) error { return schedule.Resume(ctx, e, of) },
 		"trigger": func(ctx context.Context) error {
-			_, err := e.Operator().TriggerSchedule(ctx, of)
+			_, err := schedule.Trigger(ctx, e, of)
 			return err
 		},
-		"delete": func(ctx context.Context) error { return e.Operator().DeleteSchedule(ctx, of) },
+		"delete": func(ctx context.Context) error { return schedule.Delete(ctx, e, of) },
 	}
 }
 

@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-var s = engine.ScheduleName{Name: "s"}
+var s = schedule.Name{Name: "s"}
 
 // A paused schedule has no ticks, and goes on with the first one after the pause.
 func TestPauseAndResume(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute))
-	if err := f.Operator().PauseSchedule(t.Context(), s, "repair"); err != nil {
+	if err := schedule.Pause(t.Context(), f.Engine, s, "repair"); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(150 * time.Second)
@@ -30,7 +30,7 @@ func TestPauseAndResume(t *testing.T) {
 	set(t, f, every(f, "s", 2*time.Minute)) // stays paused
 	run(t, f, 0)
 	for range 2 {
-		if err := f.Operator().ResumeSchedule(t.Context(), s); err != nil {
+		if err := schedule.Resume(t.Context(), f.Engine, s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,20 +43,20 @@ func TestPauseAndResume(t *testing.T) {
 // A trigger creates an execution at once, and is the one that the next tick must not overlap.
 func TestTrigger(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapSkip }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Overlap = schedule.OverlapSkip }))
 	f.Advance(10 * time.Second)
-	x, err := f.Operator().TriggerSchedule(t.Context(), s)
+	x, err := schedule.Trigger(t.Context(), f.Engine, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantCreated(t, f, "10s")
-	if got := describe(t, f, "s"); got.Last.Outcome != engine.TickTriggered || got.Last.Execution != x || got.Next.Sub(fixture.Start) != time.Minute {
+	if got := describe(t, f, "s"); got.Last.Outcome != schedule.TickTriggered || got.Last.Execution != x || got.Next.Sub(fixture.Start) != time.Minute {
 		t.Errorf("%+v", got)
 	}
 	f.Advance(50 * time.Second)
 	run(t, f, 1)
 	wantCreated(t, f, "10s")
-	if got := describe(t, f, "s"); got.Last.Outcome != engine.TickSkipped || got.Last.Execution != x {
+	if got := describe(t, f, "s"); got.Last.Outcome != schedule.TickSkipped || got.Last.Execution != x {
 		t.Errorf("%+v", got.Last)
 	}
 }
@@ -66,7 +66,7 @@ func TestBackfill(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute))
 	before := describe(t, f, "s")
-	got, err := f.Operator().BackfillSchedule(t.Context(), s, fixture.Start.Add(-2*time.Minute), fixture.Start.Add(30*time.Second))
+	got, err := schedule.Backfill(t.Context(), f.Engine, s, fixture.Start.Add(-2*time.Minute), fixture.Start.Add(30*time.Second))
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%v, error %v", got, err)
 	}
@@ -74,7 +74,7 @@ func TestBackfill(t *testing.T) {
 	if after := describe(t, f, "s"); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("%+v, before %+v", after, before)
 	}
-	if _, err := f.Operator().BackfillSchedule(t.Context(), s, fixture.Start, fixture.Start.Add(17*time.Hour)); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := schedule.Backfill(t.Context(), f.Engine, s, fixture.Start, fixture.Start.Add(17*time.Hour)); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a thousand and more: %v", err)
 	}
 	if n := f.CountOnLane(t); n != 3 {
@@ -87,7 +87,7 @@ func TestSetScheduleKeepsTheNextTick(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "s", time.Minute))
 	f.Advance(70 * time.Second) // it is late
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Execution.Priority = 3 }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Execution.Priority = 3 }))
 	run(t, f, 1)
 	wantCreated(t, f, "1m0s")
 	f.Advance(time.Minute)
@@ -102,21 +102,20 @@ func TestSetScheduleKeepsTheNextTick(t *testing.T) {
 
 func TestSchedulesThatDoNotExist(t *testing.T) {
 	f := fixture.NewCloned(t)
-	o := f.Operator()
 	for name, act := range map[string]func() error{
-		"pause":  func() error { return o.PauseSchedule(t.Context(), s, "") },
-		"resume": func() error { return o.ResumeSchedule(t.Context(), s) },
-		"delete": func() error { return o.DeleteSchedule(t.Context(), s) },
+		"pause":  func() error { return schedule.Pause(t.Context(), f.Engine, s, "") },
+		"resume": func() error { return schedule.Resume(t.Context(), f.Engine, s) },
+		"delete": func() error { return schedule.Delete(t.Context(), f.Engine, s) },
 		"trigger": func() error {
-			_, err := o.TriggerSchedule(t.Context(), s)
+			_, err := schedule.Trigger(t.Context(), f.Engine, s)
 			return err
 		},
 		"backfill": func() error {
-			_, err := o.BackfillSchedule(t.Context(), s, fixture.Start, fixture.Start)
+			_, err := schedule.Backfill(t.Context(), f.Engine, s, fixture.Start, fixture.Start)
 			return err
 		},
 		"describe": func() error {
-			_, _, err := o.DescribeSchedule(t.Context(), s, 3)
+			_, _, err := schedule.Describe(t.Context(), f.Engine, s, 3)
 			return err
 		},
 	} {
@@ -128,46 +127,46 @@ func TestSchedulesThatDoNotExist(t *testing.T) {
 
 func TestSetScheduleRefuses(t *testing.T) {
 	f := fixture.NewCloned(t)
-	for name, change := range map[string]func(*engine.ScheduleSpec){
-		"no name":            func(s *engine.ScheduleSpec) { s.Name = "" },
-		"two times":          func(s *engine.ScheduleSpec) { s.Cron = "@daily" },
-		"no times":           func(s *engine.ScheduleSpec) { s.Every = 0 },
-		"a bare zone":        func(s *engine.ScheduleSpec) { s.Every, s.Cron = 0, "TZ=" },
-		"a zone of nothing":  func(s *engine.ScheduleSpec) { s.Zone = "Europe/Berlin" },
-		"too often":          func(s *engine.ScheduleSpec) { s.Every = time.Millisecond },
-		"negative jitter":    func(s *engine.ScheduleSpec) { s.Jitter = -1 },
-		"a window too many":  func(s *engine.ScheduleSpec) { s.Window = time.Hour },
-		"no window":          func(s *engine.ScheduleSpec) { s.Missed = engine.MissedAll },
-		"an unknown overlap": func(s *engine.ScheduleSpec) { s.Overlap = "twice" },
-		"an end too early":   func(s *engine.ScheduleSpec) { s.Start, s.End = fixture.Start, fixture.Start.Add(-1) },
-		"no kind":            func(s *engine.ScheduleSpec) { s.Execution.Kind = "" },
-		"a key":              func(s *engine.ScheduleSpec) { s.Execution.IdempotencyKey = "k" },
-		"an instant":         func(s *engine.ScheduleSpec) { s.Execution.Deadline = fixture.Start },
-		"a tag of the tick":  func(s *engine.ScheduleSpec) { s.Execution.Tags = map[string]string{engine.ScheduleTag: "x"} },
+	for name, change := range map[string]func(*schedule.Spec){
+		"no name":            func(s *schedule.Spec) { s.Name = "" },
+		"two times":          func(s *schedule.Spec) { s.Cron = "@daily" },
+		"no times":           func(s *schedule.Spec) { s.Every = 0 },
+		"a bare zone":        func(s *schedule.Spec) { s.Every, s.Cron = 0, "TZ=" },
+		"a zone of nothing":  func(s *schedule.Spec) { s.Zone = "Europe/Berlin" },
+		"too often":          func(s *schedule.Spec) { s.Every = time.Millisecond },
+		"negative jitter":    func(s *schedule.Spec) { s.Jitter = -1 },
+		"a window too many":  func(s *schedule.Spec) { s.Window = time.Hour },
+		"no window":          func(s *schedule.Spec) { s.Missed = schedule.MissedAll },
+		"an unknown overlap": func(s *schedule.Spec) { s.Overlap = "twice" },
+		"an end too early":   func(s *schedule.Spec) { s.Start, s.End = fixture.Start, fixture.Start.Add(-1) },
+		"no kind":            func(s *schedule.Spec) { s.Execution.Kind = "" },
+		"a key":              func(s *schedule.Spec) { s.Execution.IdempotencyKey = "k" },
+		"an instant":         func(s *schedule.Spec) { s.Execution.Deadline = fixture.Start },
+		"a tag of the tick":  func(s *schedule.Spec) { s.Execution.Tags = map[string]string{schedule.Tag: "x"} },
 	} {
-		if err := f.Operator().SetSchedule(t.Context(), every(f, "s", time.Minute, change)); !errors.Is(err, fferr.ErrInvalidInput) {
+		if err := schedule.Put(t.Context(), f.Engine, every(f, "s", time.Minute, change)); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v, want invalid input", name, err)
 		}
 	}
 }
 
-func declare(t *testing.T, f *fixture.Fixture, vanished engine.Vanished, names ...string) []string {
+func declare(t *testing.T, f *fixture.Fixture, vanished schedule.Vanished, names ...string) []string {
 	t.Helper()
-	set := engine.ScheduleSet{Name: "app", Vanished: vanished}
+	set := schedule.Set{Name: "app", Vanished: vanished}
 	for _, name := range names {
 		set.Schedules = append(set.Schedules, every(f, name, time.Minute))
 	}
-	declared, err := f.Operator().DeclareSchedules(t.Context(), set)
+	declared, err := schedule.Declare(t.Context(), f.Engine, set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return declared.Vanished
 }
 
-func listed(t *testing.T, f *fixture.Fixture, filter engine.ScheduleFilter) []string {
+func listed(t *testing.T, f *fixture.Fixture, filter schedule.Filter) []string {
 	t.Helper()
 	var names []string
-	for s, err := range f.Operator().Schedules(t.Context(), filter) {
+	for s, err := range schedule.All(t.Context(), f.Engine, filter) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,25 +179,25 @@ func listed(t *testing.T, f *fixture.Fixture, filter engine.ScheduleFilter) []st
 func TestDeclareSchedules(t *testing.T) {
 	f := fixture.NewCloned(t)
 	set(t, f, every(f, "mine", time.Minute))
-	declare(t, f, engine.RemoveVanished, "c", "a", "b")
+	declare(t, f, schedule.RemoveVanished, "c", "a", "b")
 	written := fixture.Texts(t, f.Pool, "SELECT xmin::text FROM ffx_schedule ORDER BY name")
-	if gone := declare(t, f, engine.RemoveVanished, "a", "b", "c"); len(gone) != 0 ||
+	if gone := declare(t, f, schedule.RemoveVanished, "a", "b", "c"); len(gone) != 0 ||
 		!slices.Equal(written, fixture.Texts(t, f.Pool, "SELECT xmin::text FROM ffx_schedule ORDER BY name")) {
 		t.Errorf("the same again: gone %q, or written", gone)
 	}
-	if gone := declare(t, f, engine.PauseVanished, "a", "b"); !slices.Equal(gone, []string{"c"}) {
+	if gone := declare(t, f, schedule.PauseVanished, "a", "b"); !slices.Equal(gone, []string{"c"}) {
 		t.Errorf("gone %q", gone)
 	}
-	if got := listed(t, f, engine.ScheduleFilter{Paused: true}); !slices.Equal(got, []string{"c"}) {
+	if got := listed(t, f, schedule.Filter{Paused: true}); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("paused %q", got)
 	}
-	if gone := declare(t, f, engine.RemoveVanished, "b"); !slices.Equal(gone, []string{"a", "c"}) {
+	if gone := declare(t, f, schedule.RemoveVanished, "b"); !slices.Equal(gone, []string{"a", "c"}) {
 		t.Errorf("gone %q", gone)
 	}
-	if got := listed(t, f, engine.ScheduleFilter{}); !slices.Equal(got, []string{"b", "mine"}) {
+	if got := listed(t, f, schedule.Filter{}); !slices.Equal(got, []string{"b", "mine"}) {
 		t.Errorf("left %q", got)
 	}
-	if got := listed(t, f, engine.ScheduleFilter{Set: "app", Kind: "tick"}); !slices.Equal(got, []string{"b"}) {
+	if got := listed(t, f, schedule.Filter{Set: "app", Kind: "tick"}); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("of the set %q", got)
 	}
 }
@@ -210,10 +209,10 @@ func TestDeploysAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 6 {
 			names := [][]string{{"a", "b", "c"}, {"b", "c", "d"}, {"c", "d", "a"}}[i%3]
-			all.Go(func() { declare(t, f, engine.RemoveVanished, names...) })
+			all.Go(func() { declare(t, f, schedule.RemoveVanished, names...) })
 		}
 		all.Wait()
-		if got := listed(t, f, engine.ScheduleFilter{}); len(got) < 3 {
+		if got := listed(t, f, schedule.Filter{}); len(got) < 3 {
 			t.Errorf("%q", got)
 		}
 	}

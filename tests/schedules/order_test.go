@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func unique(s *engine.ScheduleSpec) {
+func unique(s *schedule.Spec) {
 	s.Execution.Unique = &engine.Unique{IfTaken: engine.CancelExisting}
 }
 
@@ -27,7 +28,7 @@ func TestUniqueTickIsSkipped(t *testing.T) {
 	if s := describe(t, f, "s"); len(s.Tags) != 0 {
 		t.Errorf("tags %v", s.Tags)
 	}
-	tick := func(outcome engine.TickOutcome, created string) {
+	tick := func(outcome schedule.Outcome, created string) {
 		t.Helper()
 		f.Advance(time.Minute)
 		run(t, f, 1)
@@ -36,24 +37,24 @@ func TestUniqueTickIsSkipped(t *testing.T) {
 			t.Errorf("%+v, want %s", got, outcome)
 		}
 	}
-	tick(engine.TickCreated, "1m0s")
+	tick(schedule.TickCreated, "1m0s")
 	first := describe(t, f, "s").Last.Execution
-	tick(engine.TickSkipped, "1m0s")
+	tick(schedule.TickSkipped, "1m0s")
 	if last := describe(t, f, "s").Last.Execution; last != first {
 		t.Errorf("the last execution is %s, want %s", last, first)
 	}
-	if x, err := f.Operator().TriggerSchedule(t.Context(), s); err != nil || x != first {
+	if x, err := schedule.Trigger(t.Context(), f.Engine, s); err != nil || x != first {
 		t.Errorf("triggered %s, %v; want %s, which is in the way", x, err, first)
 	}
 	cancel(t, f, first)
-	tick(engine.TickCreated, "1m0s 3m0s")
+	tick(schedule.TickCreated, "1m0s 3m0s")
 	second := describe(t, f, "s").Last.Execution
 	cancel(t, f, second)
 	created, err := f.CreateExecution(t.Context(), otherwise(f))
 	if err != nil || created.Duplicate {
 		t.Fatal(created, err)
 	}
-	tick(engine.TickSkipped, "1m0s 3m0s")
+	tick(schedule.TickSkipped, "1m0s 3m0s")
 }
 
 // A schedule whose key another transaction is taking waits for it alone: other schedules go on, and no tick is lost.
@@ -77,9 +78,9 @@ func TestUniqueTickWaitsForItsKeyAlone(t *testing.T) {
 			f.End(t, tx, commits)
 			f.Advance(time.Second)
 			run(t, f, 1)
-			want, ticks := engine.TickCreated, "1m0s 1m0s"
+			want, ticks := schedule.TickCreated, "1m0s 1m0s"
 			if commits {
-				want, ticks = engine.TickSkipped, "1m0s"
+				want, ticks = schedule.TickSkipped, "1m0s"
 			}
 			wantCreated(t, f, ticks)
 			if got := describe(t, f, "s"); got.Last.Outcome != want {
@@ -92,7 +93,7 @@ func TestUniqueTickWaitsForItsKeyAlone(t *testing.T) {
 // The executions of a schedule's ticks wait for each other in a sequence, and for others that are in it.
 func TestTicksOfASequence(t *testing.T) {
 	f := fixture.NewCloned(t)
-	inSequence := func(s *engine.ScheduleSpec) {
+	inSequence := func(s *schedule.Spec) {
 		s.Execution.Sequence = engine.Sequence{Key: "k", OnFailure: engine.SequenceSkips}
 	}
 	set(t, f, every(f, "s", time.Minute, inSequence))
@@ -112,7 +113,7 @@ func TestTicksOfASequence(t *testing.T) {
 // A schedule whose sequence another transaction has locked waits for it alone.
 func TestTickWaitsForItsSequenceAlone(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Execution.Sequence.Key = "k" }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Execution.Sequence.Key = "k" }))
 	set(t, f, every(f, "other", time.Minute))
 	spec := otherwise(f)
 	spec.Unique, spec.Sequence = nil, engine.Sequence{Key: "k"}
@@ -133,7 +134,7 @@ func TestTickWaitsForItsSequenceAlone(t *testing.T) {
 // cancel it.
 func TestExecutionInTheWayIsNotTheLastOne(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, unique, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapCancel }))
+	set(t, f, every(f, "s", time.Minute, unique, func(s *schedule.Spec) { s.Overlap = schedule.OverlapCancel }))
 	foreign, err := f.CreateExecution(t.Context(), otherwise(f))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestExecutionInTheWayIsNotTheLastOne(t *testing.T) {
 	for range 2 {
 		f.Advance(time.Minute)
 		run(t, f, 1)
-		if x, err := f.Operator().TriggerSchedule(t.Context(), engine.ScheduleName{Name: "s"}); err != nil || x != foreign.ID {
+		if x, err := schedule.Trigger(t.Context(), f.Engine, schedule.Name{Name: "s"}); err != nil || x != foreign.ID {
 			t.Errorf("triggered %s, %v; want %s", x, err, foreign.ID)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -15,7 +15,7 @@ func recent(t *testing.T, f *fixture.Fixture, name string) (outcomes []string) {
 	t.Helper()
 	for _, tick := range describe(t, f, name).Recent {
 		outcomes = append(outcomes, fmt.Sprint(tick.Outcome, " ", tick.ScheduledFor.Sub(fixture.Start), " at ", tick.At.Sub(fixture.Start)))
-		created := tick.Outcome == engine.TickCreated || tick.Outcome == engine.TickTriggered
+		created := tick.Outcome == schedule.TickCreated || tick.Outcome == schedule.TickTriggered
 		if created == tick.Execution.IsZero() {
 			t.Errorf("%s: execution %s", outcomes[len(outcomes)-1], tick.Execution)
 		}
@@ -26,7 +26,7 @@ func recent(t *testing.T, f *fixture.Fixture, name string) (outcomes []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at := x.Tags[engine.ScheduledForTag]; at != tick.ScheduledFor.UTC().Format(time.RFC3339Nano) {
+		if at := x.Tags[schedule.TimeTag]; at != tick.ScheduledFor.UTC().Format(time.RFC3339Nano) {
 			t.Errorf("%s has the execution of %s", outcomes[len(outcomes)-1], at)
 		}
 	}
@@ -36,7 +36,7 @@ func recent(t *testing.T, f *fixture.Fixture, name string) (outcomes []string) {
 // A schedule keeps its last ten outcomes, with their executions. Ticks that were skipped, missed or left waiting count.
 func TestRecentOutcomes(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "queue", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }))
+	set(t, f, every(f, "queue", time.Minute, func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue }))
 	if got := recent(t, f, "queue"); got != nil {
 		t.Errorf("%q before the first tick", got)
 	}
@@ -47,7 +47,7 @@ func TestRecentOutcomes(t *testing.T) {
 	cancel(t, f, describe(t, f, "queue").Last.Execution)
 	f.Advance(30 * time.Second)
 	run(t, f, 1)
-	if _, err := f.Operator().TriggerSchedule(t.Context(), engine.ScheduleName{Name: "queue"}); err != nil {
+	if _, err := schedule.Trigger(t.Context(), f.Engine, schedule.Name{Name: "queue"}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -58,13 +58,13 @@ func TestRecentOutcomes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// The definition changes, and the outcomes stay.
-	set(t, f, every(f, "queue", time.Minute, func(s *engine.ScheduleSpec) { s.Missed, s.Window = engine.MissedAll, 3*time.Minute }))
+	set(t, f, every(f, "queue", time.Minute, func(s *schedule.Spec) { s.Missed, s.Window = schedule.MissedAll, 3*time.Minute }))
 	f.Advance(10 * time.Minute)
 	run(t, f, 1)
 	want = append([]string{
 		"created 14m0s at 14m30s", "created 13m0s at 14m30s", "created 12m0s at 14m30s", "missed 11m0s at 14m30s",
 	}, want...)
-	if got := recent(t, f, "queue"); !slices.Equal(got, want) || len(got) != engine.MaxRecentTicks {
+	if got := recent(t, f, "queue"); !slices.Equal(got, want) || len(got) != schedule.MaxRecent {
 		t.Errorf("%q, want %q", got, want)
 	}
 	f.Advance(time.Minute)
@@ -94,7 +94,7 @@ func TestUnknownRecentOutcome(t *testing.T) {
 	set(t, f, every(f, "s", time.Minute))
 	for _, stored := range []string{"\\x00", "\\x" + fmt.Sprintf("%070x", 1)} {
 		f.Exec(t, "UPDATE ffx_schedule SET recent = $1::text::bytea", stored)
-		if _, _, err := f.Operator().DescribeSchedule(t.Context(), engine.ScheduleName{Name: "s"}, 0); err == nil {
+		if _, _, err := schedule.Describe(t.Context(), f.Engine, schedule.Name{Name: "s"}, 0); err == nil {
 			t.Errorf("reads %s", stored)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -15,24 +15,24 @@ func TestMissedTicks(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
-		missed  engine.Missed
+		missed  schedule.Missed
 		window  time.Duration
 		late    time.Duration
 		created string
-		outcome engine.TickOutcome
+		outcome schedule.Outcome
 		at      time.Duration // the last tick that was acted on
 	}{
-		{"the last one by default", "", 0, 5*time.Minute + 50*time.Second, "5m0s", engine.TickCreated, 5 * time.Minute},
-		{"the last one", engine.MissedLast, 0, 5*time.Minute + 50*time.Second, "5m0s", engine.TickCreated, 5 * time.Minute},
-		{"none", engine.MissedNone, 0, 5*time.Minute + 50*time.Second, "", engine.TickMissed, 5 * time.Minute},
-		{"none but one that is hardly late", engine.MissedNone, 0, 5*time.Minute + 10*time.Second, "5m0s", engine.TickCreated, 5 * time.Minute},
-		{"all", engine.MissedAll, time.Hour, 3*time.Minute + 30*time.Second, "1m0s 2m0s 3m0s", engine.TickCreated, 3 * time.Minute},
-		{"all within a window", engine.MissedAll, 2 * time.Minute, 5*time.Minute + 30*time.Second, "4m0s 5m0s", engine.TickCreated, 5 * time.Minute},
-		{"all within a window without one", engine.MissedAll, time.Second, 5*time.Minute + 30*time.Second, "", engine.TickMissed, 5 * time.Minute},
+		{"the last one by default", "", 0, 5*time.Minute + 50*time.Second, "5m0s", schedule.TickCreated, 5 * time.Minute},
+		{"the last one", schedule.MissedLast, 0, 5*time.Minute + 50*time.Second, "5m0s", schedule.TickCreated, 5 * time.Minute},
+		{"none", schedule.MissedNone, 0, 5*time.Minute + 50*time.Second, "", schedule.TickMissed, 5 * time.Minute},
+		{"none but one that is hardly late", schedule.MissedNone, 0, 5*time.Minute + 10*time.Second, "5m0s", schedule.TickCreated, 5 * time.Minute},
+		{"all", schedule.MissedAll, time.Hour, 3*time.Minute + 30*time.Second, "1m0s 2m0s 3m0s", schedule.TickCreated, 3 * time.Minute},
+		{"all within a window", schedule.MissedAll, 2 * time.Minute, 5*time.Minute + 30*time.Second, "4m0s 5m0s", schedule.TickCreated, 5 * time.Minute},
+		{"all within a window without one", schedule.MissedAll, time.Second, 5*time.Minute + 30*time.Second, "", schedule.TickMissed, 5 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Missed, s.Window = test.missed, test.window }))
+			set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Missed, s.Window = test.missed, test.window }))
 			f.Advance(test.late)
 			run(t, f, 1)
 			wantCreated(t, f, test.created)
@@ -51,7 +51,7 @@ func TestMissedTicks(t *testing.T) {
 // More ticks than one transaction creates: each once, in several.
 func TestManyMissedTicks(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Second, func(s *engine.ScheduleSpec) { s.Missed, s.Window = engine.MissedAll, time.Hour }))
+	set(t, f, every(f, "s", time.Second, func(s *schedule.Spec) { s.Missed, s.Window = schedule.MissedAll, time.Hour }))
 	f.Advance(4*time.Minute + 10*time.Second)
 	for range 3 {
 		run(t, f, 1)
@@ -66,19 +66,19 @@ func TestManyMissedTicks(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		overlap engine.Overlap
+		overlap schedule.Overlap
 		created string // before the end of the first one
-		outcome engine.TickOutcome
+		outcome schedule.Outcome
 		after   string // after it
 	}{
-		{engine.OverlapAllow, "1m0s 2m0s 3m0s", engine.TickCreated, "1m0s 2m0s 3m0s 4m0s"},
-		{engine.OverlapSkip, "1m0s", engine.TickSkipped, "1m0s 4m0s"},
-		{engine.OverlapQueue, "1m0s", engine.TickSkipped, "1m0s 2m0s"},
-		{engine.OverlapCancel, "1m0s 2m0s 3m0s", engine.TickCreated, "1m0s 2m0s 3m0s 4m0s"},
+		{schedule.OverlapAllow, "1m0s 2m0s 3m0s", schedule.TickCreated, "1m0s 2m0s 3m0s 4m0s"},
+		{schedule.OverlapSkip, "1m0s", schedule.TickSkipped, "1m0s 4m0s"},
+		{schedule.OverlapQueue, "1m0s", schedule.TickSkipped, "1m0s 2m0s"},
+		{schedule.OverlapCancel, "1m0s 2m0s 3m0s", schedule.TickCreated, "1m0s 2m0s 3m0s 4m0s"},
 	} {
 		t.Run(string(test.overlap), func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = test.overlap }))
+			set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Overlap = test.overlap }))
 			f.Advance(time.Minute)
 			run(t, f, 1)
 			first := f.ClaimOne(t)
@@ -87,18 +87,18 @@ func TestOverlap(t *testing.T) {
 				run(t, f, 1)
 			}
 			wantCreated(t, f, test.created)
-			if s := describe(t, f, "s"); s.Last.Outcome != test.outcome || (test.overlap == engine.OverlapQueue) != !s.Queued.IsZero() {
+			if s := describe(t, f, "s"); s.Last.Outcome != test.outcome || (test.overlap == schedule.OverlapQueue) != !s.Queued.IsZero() {
 				t.Errorf("%+v", s)
 			}
-			if test.overlap != engine.OverlapCancel {
+			if test.overlap != schedule.OverlapCancel {
 				cancel(t, f, first.ID)
 			}
 			f.WantState(t, first.ID, fixture.StateCancelled)
 			f.Advance(time.Minute)
 			run(t, f, 1)
 			wantCreated(t, f, test.after)
-			if test.overlap == engine.OverlapQueue {
-				if s := describe(t, f, "s"); s.Queued.Sub(fixture.Start) != 4*time.Minute || s.Last.Outcome != engine.TickQueued {
+			if test.overlap == schedule.OverlapQueue {
+				if s := describe(t, f, "s"); s.Queued.Sub(fixture.Start) != 4*time.Minute || s.Last.Outcome != schedule.TickQueued {
 					t.Errorf("the next tick does not wait: %+v", s)
 				}
 			}
@@ -109,7 +109,7 @@ func TestOverlap(t *testing.T) {
 // A waiting tick starts within a second of the end, long before the next tick.
 func TestQueuedTickFollowsTheEnd(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Hour, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }))
+	set(t, f, every(f, "s", time.Hour, func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue }))
 	f.Advance(time.Hour)
 	run(t, f, 1)
 	first := f.ClaimOne(t)
@@ -118,7 +118,7 @@ func TestQueuedTickFollowsTheEnd(t *testing.T) {
 	f.Advance(time.Second)
 	run(t, f, 1) // looks
 	wantCreated(t, f, "1h0m0s")
-	if err := f.Operator().PauseSchedule(t.Context(), engine.ScheduleName{Name: "other"}, ""); err == nil {
+	if err := schedule.Pause(t.Context(), f.Engine, schedule.Name{Name: "other"}, ""); err == nil {
 		t.Error("paused a schedule that does not exist")
 	}
 	cancel(t, f, first.ID)
@@ -133,7 +133,7 @@ func TestQueuedTickFollowsTheEnd(t *testing.T) {
 func TestCancelOfALockedExecutionWaits(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, name := range []string{"a", "b"} {
-		set(t, f, every(f, name, time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapCancel }))
+		set(t, f, every(f, name, time.Minute, func(s *schedule.Spec) { s.Overlap = schedule.OverlapCancel }))
 	}
 	f.Advance(time.Minute)
 	run(t, f, 2)
@@ -160,7 +160,7 @@ func TestCancelOfALockedExecutionWaits(t *testing.T) {
 // Each tick has a jitter of its own, the same for every process and at each look.
 func TestJitterIsTheTicks(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Jitter = 30 * time.Second }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Jitter = 30 * time.Second }))
 	delays := make(map[time.Duration]bool)
 	for range 5 {
 		due := nextDue(t, f, "s")
@@ -184,7 +184,7 @@ func TestJitterIsTheTicks(t *testing.T) {
 // A schedule has no tick before its start and none after its end.
 func TestStartAndEnd(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) {
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) {
 		s.Start, s.End = fixture.Start.Add(90*time.Second), fixture.Start.Add(210*time.Second)
 	}))
 	for range 10 {
@@ -207,7 +207,7 @@ func TestUnusableScheduleIsKept(t *testing.T) {
 	f.Exec(t, "UPDATE ffx_schedule SET cron = 'TZ=', every_ms = 0 WHERE name = 's'")
 	f.Advance(time.Minute)
 	run(t, f, 2)
-	if s := describe(t, f, "s"); s.Last.Outcome != engine.TickFailed || !strings.Contains(s.Last.Error, "Cron") {
+	if s := describe(t, f, "s"); s.Last.Outcome != schedule.TickFailed || !strings.Contains(s.Last.Error, "Cron") {
 		t.Errorf("%+v", s.Last)
 	}
 	wantCreated(t, f, "1m0s")

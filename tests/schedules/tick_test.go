@@ -14,12 +14,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // every returns the spec of a schedule on the fixture's lane.
-func every(f *fixture.Fixture, name string, d time.Duration, change ...func(*engine.ScheduleSpec)) engine.ScheduleSpec {
-	spec := engine.ScheduleSpec{Name: name, Every: d, Execution: engine.ExecutionSpec{Kind: "tick", Lane: f.Lane}}
+func every(f *fixture.Fixture, name string, d time.Duration, change ...func(*schedule.Spec)) schedule.Spec {
+	spec := schedule.Spec{Name: name, Every: d, Execution: engine.ExecutionSpec{Kind: "tick", Lane: f.Lane}}
 	for _, with := range change {
 		with(&spec)
 	}
@@ -27,9 +28,9 @@ func every(f *fixture.Fixture, name string, d time.Duration, change ...func(*eng
 }
 
 // set creates or changes a schedule.
-func set(t *testing.T, f *fixture.Fixture, spec engine.ScheduleSpec) {
+func set(t *testing.T, f *fixture.Fixture, spec schedule.Spec) {
 	t.Helper()
-	if err := f.Operator().SetSchedule(t.Context(), spec); err != nil {
+	if err := schedule.Put(t.Context(), f.Engine, spec); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,9 +66,9 @@ func wantCreated(t *testing.T, f *fixture.Fixture, want string) {
 }
 
 // describe returns a schedule of the default namespace.
-func describe(t *testing.T, f *fixture.Fixture, name string) engine.Schedule {
+func describe(t *testing.T, f *fixture.Fixture, name string) schedule.State {
 	t.Helper()
-	s, _, err := f.Operator().DescribeSchedule(t.Context(), engine.ScheduleName{Name: name}, 0)
+	s, _, err := schedule.Describe(t.Context(), f.Engine, schedule.Name{Name: name}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func describe(t *testing.T, f *fixture.Fixture, name string) engine.Schedule {
 // A tick creates one execution, which has everything of the schedule's.
 func TestTickCreatesTheExecution(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) {
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) {
 		s.Namespace = "other"
 		s.Execution.Payload, s.Execution.PayloadEncoding = []byte("in"), "text"
 		s.Execution.Priority, s.Execution.Creator = 7, "me"
@@ -95,8 +96,8 @@ func TestTickCreatesTheExecution(t *testing.T) {
 		t.Fatalf("%+v, error %v", claimed, err)
 	}
 	got := claimed[0]
-	if got.Kind != "tick" || string(got.Payload) != "in" || got.Tags["app.a"] != "b" || got.Tags[engine.ScheduleTag] != "s" ||
-		got.Tags[engine.ScheduledForTag] != fixture.Start.Add(time.Minute).UTC().Format(time.RFC3339Nano) {
+	if got.Kind != "tick" || string(got.Payload) != "in" || got.Tags["app.a"] != "b" || got.Tags[schedule.Tag] != "s" ||
+		got.Tags[schedule.TimeTag] != fixture.Start.Add(time.Minute).UTC().Format(time.RFC3339Nano) {
 		t.Errorf("%+v", got)
 	}
 	x, err := f.DescribeExecution(t.Context(), got.ID)
@@ -104,8 +105,8 @@ func TestTickCreatesTheExecution(t *testing.T) {
 		f.Stored(t, got.ID).Raw(t, "creator_identity") != "me" || f.Stored(t, got.ID).Raw(t, "payload_encoding") != "text" {
 		t.Errorf("%+v, error %v", x, err)
 	}
-	s, _, err := f.Operator().DescribeSchedule(t.Context(), engine.ScheduleName{Namespace: "other", Name: "s"}, 0)
-	if err != nil || s.Last.Outcome != engine.TickCreated || s.Last.Execution != got.ID {
+	s, _, err := schedule.Describe(t.Context(), f.Engine, schedule.Name{Namespace: "other", Name: "s"}, 0)
+	if err != nil || s.Last.Outcome != schedule.TickCreated || s.Last.Execution != got.ID {
 		t.Errorf("%+v, error %v", s, err)
 	}
 }
@@ -180,7 +181,7 @@ func TestScheduleIsSetInTheCallersTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WithTx(tx).Operator().SetSchedule(t.Context(), every(f, "s", time.Minute)); err != nil {
+	if err := schedule.Put(t.Context(), f.WithTx(tx), every(f, "s", time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(time.Minute)

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -25,21 +26,21 @@ func TestChangedScheduleNotifiesOtherProcesses(t *testing.T) {
 		return other.Listen(ctx, func(lane id.LaneID) { ready <- struct{}{} })
 	})
 	progress.Receive(t, "the listener to connect", ready)
-	name := engine.ScheduleName{Name: "s"}
+	name := schedule.Name{Name: "s"}
 	for _, change := range []struct {
 		name string
 		do   func() error
 	}{
-		{"set", func() error { return f.Operator().SetSchedule(t.Context(), every(f, "s", time.Minute)) }},
+		{"set", func() error { return schedule.Put(t.Context(), f.Engine, every(f, "s", time.Minute)) }},
 		{"pause, resume", func() error {
-			if err := f.Operator().PauseSchedule(t.Context(), name, ""); err != nil {
+			if err := schedule.Pause(t.Context(), f.Engine, name, ""); err != nil {
 				return err
 			}
-			return f.Operator().ResumeSchedule(t.Context(), name)
+			return schedule.Resume(t.Context(), f.Engine, name)
 		}},
 		{"declare", func() error {
-			_, err := f.Operator().DeclareSchedules(t.Context(), engine.ScheduleSet{
-				Name: "set", Vanished: engine.RemoveVanished, Schedules: []engine.ScheduleSpec{every(f, "s", time.Hour)},
+			_, err := schedule.Declare(t.Context(), f.Engine, schedule.Set{
+				Name: "set", Vanished: schedule.RemoveVanished, Schedules: []schedule.Spec{every(f, "s", time.Hour)},
 			})
 			return err
 		}},
@@ -57,7 +58,7 @@ func TestChangedScheduleNotifiesOtherProcesses(t *testing.T) {
 // The end of an execution makes the tick that waits for it due, in the process that knows of the tick.
 func TestEndHastensTheWaitingTick(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue }))
 	woken := make(chan struct{}, 100)
 	defer upkeep.Of(f.Engine).OnEnded(func() { woken <- struct{}{} })()
 	f.Advance(time.Minute)
@@ -90,7 +91,7 @@ func TestEndHastensTheWaitingTick(t *testing.T) {
 // A waiting tick whose schedule is locked is left to a later call.
 func TestEndPassesOverLockedSchedules(t *testing.T) {
 	f := fixture.NewCloned(t)
-	set(t, f, every(f, "s", time.Minute, func(s *engine.ScheduleSpec) { s.Overlap = engine.OverlapQueue }))
+	set(t, f, every(f, "s", time.Minute, func(s *schedule.Spec) { s.Overlap = schedule.OverlapQueue }))
 	for range 2 {
 		f.Advance(time.Minute)
 		run(t, f, 1)
@@ -108,7 +109,7 @@ func TestEndPassesOverLockedSchedules(t *testing.T) {
 func TestLateCommitIsFoundByTheNextWholeLook(t *testing.T) {
 	f := fixture.NewCloned(t)
 	tx := f.BeginTx(t)
-	if err := f.WithTx(tx).Operator().SetSchedule(t.Context(), every(f, "s", time.Minute)); err != nil {
+	if err := schedule.Put(t.Context(), f.WithTx(tx), every(f, "s", time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(time.Hour)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -32,15 +33,15 @@ func TestRoundTripsOfDueSchedules(t *testing.T) {
 				shared := fixture.Clone(t)
 				log := new(fixture.RoundTripLog)
 				f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
-				set := engine.ScheduleSet{Name: "set", Vanished: engine.RemoveVanished}
+				set := schedule.Set{Name: "set", Vanished: schedule.RemoveVanished}
 				for i := range n {
-					spec := engine.ScheduleSpec{
+					spec := schedule.Spec{
 						Name: fmt.Sprint("s", i), Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "tick", Lane: f.Lane},
 					}
 					test.change(i, &spec.Execution)
 					set.Schedules = append(set.Schedules, spec)
 				}
-				if _, err := f.Operator().DeclareSchedules(t.Context(), set); err != nil {
+				if _, err := schedule.Declare(t.Context(), f.Engine, set); err != nil {
 					t.Fatal(err)
 				}
 				f.Advance(time.Minute)

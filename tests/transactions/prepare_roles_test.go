@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/limit"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -169,8 +170,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf(quota)
 		case reflect.TypeFor[limit.Name]():
 			return reflect.ValueOf(limit.Name{Name: "calls"})
-		case reflect.TypeFor[engine.ScheduleName]():
-			return reflect.ValueOf(engine.ScheduleName{Name: "nightly"})
+		case reflect.TypeFor[schedule.Name]():
+			return reflect.ValueOf(schedule.Name{Name: "nightly"})
 		case reflect.TypeFor[engine.SequenceName]():
 			return reflect.ValueOf(engine.SequenceName{Key: "line"})
 		case reflect.TypeFor[stream.Range]():
@@ -206,7 +207,7 @@ func TestReaderReadsEverything(t *testing.T) {
 	}
 	x := f.NodeID(flow, "a")
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.Sequence = engine.Sequence{Key: "line"} })
-	if err := f.Operator().SetSchedule(t.Context(), engine.ScheduleSpec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
+	if err := schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "nightly", Every: time.Hour, Execution: engine.ExecutionSpec{Kind: "test"}}); err != nil {
 		t.Fatal(err)
 	}
 	limited, err := budget.Create(t.Context(), f.Fixture.Engine, budget.Spec{})

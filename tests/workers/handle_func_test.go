@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -42,7 +43,7 @@ func TestHandleFuncKnowsItsTickAndKey(t *testing.T) {
 	}
 
 	at := k.Time().Add(time.Hour)
-	if err := k.Engine.Operator().SetSchedule(t.Context(), kind.Schedule("hourly", "", engine.ScheduleSpec{Every: time.Hour, Start: at})); err != nil {
+	if err := schedule.Put(t.Context(), k.Engine, schedule.Of(kind, "hourly", "", schedule.Spec{Every: time.Hour, Start: at})); err != nil {
 		t.Fatal(err)
 	}
 	k.Advance(time.Hour)

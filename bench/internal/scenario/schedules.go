@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/reconcile"
+	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -83,15 +84,15 @@ func newScheduling(ctx context.Context, b *Bench, c contender.Contender) (*sched
 }
 
 // declare declares n schedules in sets.
-func (s *scheduling) declare(ctx context.Context, set string, n int, spec func(i int) engine.ScheduleSpec) error {
-	for from := 0; from < n; from += engine.MaxSchedules {
-		specs := make([]engine.ScheduleSpec, min(engine.MaxSchedules, n-from))
+func (s *scheduling) declare(ctx context.Context, set string, n int, spec func(i int) schedule.Spec) error {
+	for from := 0; from < n; from += schedule.MaxSet {
+		specs := make([]schedule.Spec, min(schedule.MaxSet, n-from))
 		for i := range specs {
 			specs[i] = spec(from + i)
 			specs[i].Name = fmt.Sprint(set, " ", from+i)
 		}
-		if _, err := s.eng.Operator().DeclareSchedules(ctx, engine.ScheduleSet{
-			Name: fmt.Sprint(set, " from ", from), Vanished: engine.RemoveVanished, Schedules: specs,
+		if _, err := schedule.Declare(ctx, s.eng, schedule.Set{
+			Name: fmt.Sprint(set, " from ", from), Vanished: schedule.RemoveVanished, Schedules: specs,
 		}); err != nil {
 			return err
 		}
@@ -100,12 +101,12 @@ func (s *scheduling) declare(ctx context.Context, set string, n int, spec func(i
 }
 
 // idleSchedule returns a schedule whose next tick is months away: one in three an interval, the others expressions in zones.
-func idleSchedule(i int) engine.ScheduleSpec {
+func idleSchedule(i int) schedule.Spec {
 	zones := [...]string{"", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"}
 	months := int(time.Now().Month()) + 2 + i%7
-	spec := engine.ScheduleSpec{Zone: zones[i%len(zones)], Cron: fmt.Sprintf("%d %d %d %d *", i%60, i/60%24, 1+i%28, 1+months%12)}
+	spec := schedule.Spec{Zone: zones[i%len(zones)], Cron: fmt.Sprintf("%d %d %d %d *", i%60, i/60%24, 1+i%28, 1+months%12)}
 	if i%3 == 0 {
-		spec = engine.ScheduleSpec{
+		spec = schedule.Spec{
 			Every: time.Duration(1+i%9) * 24 * time.Hour, Start: time.Now().AddDate(0, 3, 0).Add(time.Duration(i) * time.Second),
 		}
 	}
@@ -173,7 +174,7 @@ func (s *scheduling) stream(ctx context.Context) ([]reading, error) {
 	}
 	worker.Handle(w, tick, func(_ context.Context, job worker.Job[struct{}]) (struct{}, error) {
 		began := time.Now()
-		at, err := time.Parse(time.RFC3339Nano, job.Tags[engine.ScheduledForTag])
+		at, err := time.Parse(time.RFC3339Nano, job.Tags[schedule.TimeTag])
 		mu.Lock()
 		defer mu.Unlock()
 		waits = append(waits, max(0, began.Sub(at)))
@@ -184,9 +185,9 @@ func (s *scheduling) stream(ctx context.Context) ([]reading, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(running) }()
 	start := time.Now().Add(dueLead).Truncate(time.Second)
-	err = s.declare(ctx, "stream", ticksPerSecond*int(tickEvery/time.Second), func(i int) engine.ScheduleSpec {
+	err = s.declare(ctx, "stream", ticksPerSecond*int(tickEvery/time.Second), func(i int) schedule.Spec {
 		at := start.Add(time.Duration(i) * time.Second / ticksPerSecond).Truncate(time.Millisecond)
-		return engine.ScheduleSpec{Every: tickEvery, Start: at, End: start.Add(max(s.Span, tickEvery)), Execution: tick.Spec(struct{}{})}
+		return schedule.Spec{Every: tickEvery, Start: at, End: start.Add(max(s.Span, tickEvery)), Execution: tick.Spec(struct{}{})}
 	})
 	if err == nil {
 		err = pause(ctx, time.Until(start.Add(s.Span+time.Second)))
@@ -232,8 +233,8 @@ func (s *scheduling) dueAtOnce(ctx context.Context, name string, kinds int) ([]r
 	}
 	defer stop()
 	at := time.Now().Add(dueLead + time.Duration(n)*time.Millisecond/2).Truncate(time.Second)
-	err = s.declare(ctx, "due", n, func(i int) engine.ScheduleSpec {
-		spec := engine.ScheduleSpec{Every: 24 * time.Hour, Start: at, End: at, Execution: tick.Spec(struct{}{})}
+	err = s.declare(ctx, "due", n, func(i int) schedule.Spec {
+		spec := schedule.Spec{Every: 24 * time.Hour, Start: at, End: at, Execution: tick.Spec(struct{}{})}
 		if kinds > 1 {
 			spec.Execution.Kind = fmt.Sprint("tick-", i%kinds)
 			spec.Execution.Lane = id.LaneID(fmt.Sprint("lane-", i%kinds))

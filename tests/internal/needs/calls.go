@@ -3,7 +3,7 @@
 package needs
 
 // Capabilities lists the packages above engine whose functions take an engine.
-var Capabilities = []string{"budget", "limit", "stream"}
+var Capabilities = []string{"budget", "limit", "schedule", "stream"}
 
 // Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
 // than engine carry the package's name.
@@ -14,10 +14,10 @@ var Calls = map[string][]string{
 		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost", "Engine.Maintenance",
 		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Pool",
 		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
-		"Maintenance.AdmissionsWait", "Upkeep.CallEnded", "Upkeep.Delayed", "Maintenance.Gated", "Maintenance.NextAdmission", "Maintenance.NextSchedule", "Upkeep.OverBudget",
-		"Maintenance.OnEnded", "Maintenance.OnGated", "Maintenance.OnRescheduled", "Maintenance.Rescheduled", "Maintenance.TicksWait",
+		"Maintenance.AdmissionsWait", "Upkeep.CallEnded", "Upkeep.Delayed", "Maintenance.Gated", "Maintenance.NextAdmission", "Upkeep.NextSchedule", "Upkeep.OverBudget",
+		"Upkeep.OnEnded", "Maintenance.OnGated", "Upkeep.OnRescheduled", "Upkeep.Rescheduled", "Upkeep.TicksWait",
 		"Upkeep.SequenceEnded", "Upkeep.Undispatched", "Upkeep.Unneeded",
-		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats",
+		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats", "schedule.Of",
 		"stream.Check", "stream.ParsePosition",
 	},
 	"reader": {
@@ -31,7 +31,7 @@ var Calls = map[string][]string{
 		"Operator.BlockedExecutions", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
 		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
 		"limit.Describe", "limit.Keys", "limit.All", "limit.ListKeys", "limit.List",
-		"Operator.DescribeSchedule", "Operator.ListSchedules", "Operator.Schedules",
+		"schedule.Describe", "schedule.List", "schedule.All",
 		"Operator.DescribeSequence", "Operator.ListSequenceMembers", "Operator.ListSequences", "Operator.SequenceMembers", "Operator.Sequences",
 		"budget.All", "budget.Get",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
@@ -43,8 +43,8 @@ var Calls = map[string][]string{
 		"Engine.CreateExecution", "Engine.CreateExecutions", "Engine.CreateFlow", "Engine.GrowFlow", "Engine.LockFlows",
 		"Engine.RequestFlowCancel", "Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.SetGroupPolicy",
 		"Engine.Resume", "Engine.Signal", "Engine.SignalEach", "Engine.StageEdges",
-		"Operator.BackfillSchedule", "Operator.DeclareSchedules", "Operator.DeleteSchedule", "Operator.PauseSchedule",
-		"Operator.ResumeSchedule", "Operator.SetSchedule", "Operator.TriggerSchedule",
+		"schedule.Backfill", "schedule.Declare", "schedule.Delete", "schedule.Pause",
+		"schedule.Resume", "schedule.Put", "schedule.Trigger",
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
@@ -59,7 +59,7 @@ var Calls = map[string][]string{
 		"Maintenance.AdmitWaiting", "Upkeep.AdvanceSequences", "Upkeep.CancelFlows", "Upkeep.CancelOverBudget", "Upkeep.CancelSiblings", "Upkeep.DispatchCompletions",
 		"Upkeep.ExpireAttempts", "Upkeep.ExpireWaitpoints", "Upkeep.ExpireWaits", "Upkeep.ExpireDeadlines", "Upkeep.ExpireGrants", "Upkeep.ExpireLeases", "Upkeep.ForgetFairPlaces", "Maintenance.ForgetLimitKeys",
 		"Upkeep.PromoteDelayed", "Upkeep.PruneCreationKeys", "Upkeep.PruneUsageKeys", "Upkeep.PurgeFlows", "Upkeep.ReleaseReservations", "Upkeep.RepairGroups", "Upkeep.ResetBudgets",
-		"Upkeep.RepairQueue", "Upkeep.ResumeCallers", "Upkeep.Retain", "Upkeep.ReturnJobs", "Maintenance.RunSchedules", "Upkeep.SummariseFlows", "Upkeep.SweepWaits", "Upkeep.TakeJobs",
+		"Upkeep.RepairQueue", "Upkeep.ResumeCallers", "Upkeep.Retain", "Upkeep.ReturnJobs", "Upkeep.RunSchedules", "Upkeep.SummariseFlows", "Upkeep.SweepWaits", "Upkeep.TakeJobs",
 		"Upkeep.TrimOutboxes", "Maintenance.UnblockRoutes", "Upkeep.SweepWorkers", "Upkeep.PruneWorkerEvents",
 		"budget.RecordSpend", "budget.Report", "budget.Reserve", "budget.Settle",
 		"events.Handle", "events.HandleBatches", "events.HandleWith",
@@ -74,8 +74,8 @@ var Calls = map[string][]string{
 		"Operator.BlockExecution", "Operator.CancelWhere", "Operator.ChangePriority", "Operator.ContinueSequence", "Operator.DelayExecution", "Operator.DeleteWhere", "Operator.DrainWorker", "Operator.DrainWorkers", "Operator.Fork", "Operator.Keys",
 		"Operator.MoveWhere", "Operator.PauseLane", "Operator.PrioritizeWhere", "Operator.ReplayExecution", "Operator.ReplayWhere", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.ResumeWorkers", "Operator.RevokeLease",
 		"Operator.ReissueToken", "Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
-		"Operator.BackfillSchedule", "Operator.DeclareSchedules", "Operator.DeleteSchedule", "Operator.PauseSchedule",
-		"Operator.ResumeSchedule", "Operator.SetSchedule", "Operator.TriggerSchedule",
+		"schedule.Backfill", "schedule.Declare", "schedule.Delete", "schedule.Pause",
+		"schedule.Resume", "schedule.Put", "schedule.Trigger",
 		"Operator.UnblockExecution", "Operator.WaitpointToken",
 		"events.ForgetSetAside", "events.MoveConsumer", "events.RemoveConsumer", "events.RetrySetAside",
 	},

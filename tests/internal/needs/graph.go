@@ -44,6 +44,8 @@ func readGraph(root string) (graph, error) {
 	for _, runs := range []string{"createExecutions", "besideInsert"} {
 		g["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true
 	}
+	// The engine implements core.Creator.
+	g["("+module+"/internal/core.Creator[S any]).Register"] = map[string]bool{"(" + module + "/engine.creator).Register": true}
 	return g, nil
 }
 

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -9,9 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
 // A unique key or a sequence that another transaction has just inserted can't be skipped, only waited for. Each try waits
@@ -24,7 +26,7 @@ const (
 // dueTicks are the executions to create for one schedule.
 type dueTicks struct {
 	at    int // the index of the schedule
-	specs []ExecutionSpec
+	specs []engine.ExecutionSpec
 }
 
 // create creates the executions of all ticks. Those that are unique or in a sequence come last, because they may meet other
@@ -32,12 +34,20 @@ type dueTicks struct {
 func (r *scheduleRun) create(ctx context.Context, tx *core.Txn) error {
 	var plain, ordered []dueTicks
 	for i := range r.plans {
-		if r.fails[i] != nil || len(r.plans[i].create) == 0 {
+		if r.fails[i] != nil || len(r.plans[i].Create) == 0 {
 			continue
 		}
 		ticks := dueTicks{at: i}
-		for _, tick := range r.plans[i].create {
-			ticks.specs = append(ticks.specs, tickSpec(&r.rows[i], tick))
+		for _, tick := range r.plans[i].Create {
+			spec, err := r.creator().Spec(schedules.TickOf(&r.rows[i], tick))
+			if err != nil {
+				r.fails[i] = err
+				break
+			}
+			ticks.specs = append(ticks.specs, spec)
+		}
+		if r.fails[i] != nil {
+			continue
 		}
 		if first := &ticks.specs[0]; first.Unique != nil || !first.Sequence.IsZero() {
 			ordered = append(ordered, ticks)
@@ -98,27 +108,19 @@ func (r *scheduleRun) createOrdered(ctx context.Context, tx *core.Txn, ordered [
 // takeOrders locks the existing keys and sequences of executions, leaves schedules whose key or sequence is locked to a later
 // look, and returns the others. It shortens the waits of the transaction, and returns how long they were.
 func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []dueTicks) (free []dueTicks, former string, err error) {
-	var keyer uniqueKeyer
 	var sequences db.TakeOrderedSequencesParams
 	var keys db.TakeOrderedKeysParams
 	for n, ticks := range ordered {
 		for _, spec := range ticks.specs {
-			if s := spec.Sequence; !s.IsZero() {
-				sequence := sequenceOf(string(spec.Namespace), s.Key)
-				sequences.PartitionKeys = append(sequences.PartitionKeys, sequence.Partition())
-				sequences.SequenceIDs = append(sequences.SequenceIDs, sequence.PG())
+			// The creation reports a mistake.
+			unique, sequence, _ := r.creator().Order(spec, r.nowMs)
+			if sequence.Valid {
+				sequences.PartitionKeys = append(sequences.PartitionKeys, core.SequenceID(sequence.Bytes).Partition())
+				sequences.SequenceIDs = append(sequences.SequenceIDs, sequence)
 				sequences.Ords = append(sequences.Ords, int32(n))
 			}
-			if spec.Unique == nil {
-				continue
-			}
-			// The creation reports a mistake.
-			c, err := r.prepare(spec)
-			if err == nil {
-				err = keyer.setUnique(&c, spec.Unique, r.nowMs)
-			}
-			if err == nil {
-				keys.UniqueKeys, keys.Ords = append(keys.UniqueKeys, c.unique.key.pg()), append(keys.Ords, int32(n))
+			if unique.Valid {
+				keys.UniqueKeys, keys.Ords = append(keys.UniqueKeys, unique), append(keys.Ords, int32(n))
 			}
 		}
 	}
@@ -150,13 +152,13 @@ func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []du
 // later plans another look at a schedule that has to wait for another transaction.
 func (r *scheduleRun) later(i int, whenMs int64) {
 	row := &r.rows[i]
-	r.plans[i] = tickPlan{tickMs: core.Deref(row.TickMs), queuedMs: core.Deref(row.QueuedMs), nextMs: whenMs}
+	r.plans[i] = schedules.Plan{TickMs: core.Deref(row.TickMs), QueuedMs: core.Deref(row.QueuedMs), NextMs: whenMs}
 }
 
 // createTicks creates the executions of all ticks, or none. A schedule whose execution is refused keeps its tick. A
 // tick whose unique key another execution has is skipped.
 func (r *scheduleRun) createTicks(ctx context.Context, tx *core.Txn, ticks []dueTicks) error {
-	var specs []ExecutionSpec
+	var specs []engine.ExecutionSpec
 	var of []int
 	for _, t := range ticks {
 		specs, of = append(specs, t.specs...), append(of, slices.Repeat([]int{t.at}, len(t.specs))...)
@@ -164,7 +166,7 @@ func (r *scheduleRun) createTicks(ctx context.Context, tx *core.Txn, ticks []due
 	if len(specs) == 0 {
 		return nil
 	}
-	created, err := r.WithTx(tx.Nested()).CreateExecutions(ctx, specs)
+	created, err := r.eng.WithTx(tx.Nested()).CreateExecutions(ctx, specs)
 	if err != nil {
 		return err
 	}
@@ -179,10 +181,10 @@ func (r *scheduleRun) createTicks(ctx context.Context, tx *core.Txn, ticks []due
 		case outcome.Err != nil: // as are all ticks of this schedule
 			r.fails[i] = outcome.Err
 		case outcome.Value.Duplicate:
-			r.plans[i].made(x, tickSkipped)
+			r.plans[i].Made(x, schedules.Skipped)
 		default:
 			r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID = new(x.Partition()), core.PgUUID(x.UUID())
-			r.plans[i].made(x, tickCreated)
+			r.plans[i].Made(x, schedules.Created)
 			r.lanes = append(r.lanes, string(specs[n].Lane))
 		}
 	}

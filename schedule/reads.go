@@ -1,4 +1,4 @@
-package engine
+package schedule
 
 import (
 	"cmp"
@@ -9,18 +9,23 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// MaxUpcoming is the largest number of ticks that [Operator.DescribeSchedule] computes.
+// MaxRecent is the number of outcomes that a schedule keeps: see [State.Recent].
+const MaxRecent = schedules.MaxRecent
+
+// MaxUpcoming is the largest number of ticks that [Describe] computes.
 const MaxUpcoming = 1000
 
-// Schedule is a stored schedule with its last and next ticks.
-type Schedule struct {
+// State is a stored schedule with its last and next ticks.
+type State struct {
 	Name      string
 	Namespace id.Namespace
-	Set       string // the [ScheduleSet] that declares it; "" if none does
+	Set       string // the [Set] that declares it; "" if none does
 
 	Cron    string // "" with an interval
 	Zone    string // of Cron; "" for UTC
@@ -36,10 +41,10 @@ type Schedule struct {
 	Lane     id.LaneID
 	Priority int
 	Tags     map[string]string // without those of the tick
-	Unique   *Unique           // nil: the executions are not unique
-	Sequence Sequence          // of the executions; zero: none
-	Limits   []LimitKey        // of the executions; nil: none
-	Fair     FairShare         // of the executions; zero: none
+	Unique   *engine.Unique    // nil: the executions are not unique
+	Sequence engine.Sequence   // of the executions; zero: none
+	Limits   []engine.LimitKey // of the executions; nil: none
+	Fair     engine.FairShare  // of the executions; zero: none
 
 	Budgets     []id.BudgetID     // of the executions, sorted; nil: none
 	QuotaPolicy *id.QuotaPolicyID // of the executions; nil: none
@@ -49,103 +54,104 @@ type Schedule struct {
 	PausedSince time.Time // zero: it is not paused
 	PauseReason string
 	Last        Tick
-	Recent      []Tick // the last outcomes, the newest first, at most [MaxRecentTicks]
+	Recent      []Tick // the last outcomes, the newest first, at most [MaxRecent]
 
 	CreatedAt time.Time
 	ChangedAt time.Time // of its definition
 }
 
-// TickOutcome is the outcome of a tick.
-type TickOutcome string
+// Outcome is the outcome of a tick.
+type Outcome string
 
 // The outcomes of ticks.
 const (
-	TickCreated   TickOutcome = tickCreated
-	TickSkipped   TickOutcome = tickSkipped // the last execution had not ended
-	TickQueued    TickOutcome = tickQueued  // it waits for the end of the last execution
-	TickMissed    TickOutcome = tickMissed  // it was too late
-	TickFailed    TickOutcome = tickFailed  // its execution can't be created; it is tried again every minute
-	TickTriggered TickOutcome = tickTriggered
+	TickCreated   Outcome = schedules.Created
+	TickSkipped   Outcome = schedules.Skipped // the last execution had not ended
+	TickQueued    Outcome = schedules.Queued  // it waits for the end of the last execution
+	TickMissed    Outcome = schedules.Missed  // it was too late
+	TickFailed    Outcome = schedules.Failed  // its execution can't be created; it is tried again every minute
+	TickTriggered Outcome = schedules.Triggered
 )
 
 // Tick is something that a schedule did. The zero value means nothing yet.
 type Tick struct {
 	ScheduledFor time.Time // of a trigger, when it was called
 	At           time.Time // when it was acted on
-	Outcome      TickOutcome
-	Error        string // of [TickFailed], in [Schedule.Last] alone
+	Outcome      Outcome
+	Error        string // of [TickFailed], in [State.Last] alone
 
-	// Execution is the execution that was created; zero if none was. In [Schedule.Last] it is the schedule's last
+	// Execution is the execution that was created; zero if none was. In [State.Last] it is the schedule's last
 	// execution, which an earlier tick may have created.
 	Execution id.ExecutionID
 }
 
-// ScheduleFilter selects schedules to list; the zero value lists all. A schedule must match all fields.
-type ScheduleFilter struct {
+// Filter selects schedules to list; the zero value lists all. A schedule must match all fields.
+type Filter struct {
 	Namespace id.Namespace
 	Set       string
 	Kind      string
 	Paused    bool // paused ones alone
 }
 
-// DescribeSchedule returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
+// Describe returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
 // schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be
 // created.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for times that this process can't compute, and
 // for outcomes that it doesn't know. One statement; takes no locks.
-func (o Operator) DescribeSchedule(ctx context.Context, schedule ScheduleName, n int) (Schedule, []time.Time, error) {
+func Describe(ctx context.Context, eng *engine.Engine, schedule Name, n int) (State, []time.Time, error) {
 	const op = "describe schedule"
-	e := o.e
-	if err := schedule.check(e); err != nil {
-		return Schedule{}, nil, core.Wrap(op, err)
+	c := core.Of(eng)
+	if err := schedule.check(c); err != nil {
+		return State{}, nil, core.Wrap(op, err)
 	}
 	if n < 0 || n > MaxUpcoming {
-		return Schedule{}, nil, core.Wrap(op, core.Invalid("n", fmt.Sprintf("%d, not between 0 and %d", n, MaxUpcoming)))
+		return State{}, nil, core.Wrap(op, core.Invalid("n", fmt.Sprintf("%d, not between 0 and %d", n, MaxUpcoming)))
 	}
-	row, err := e.c.Q.GetSchedule(ctx, e.c.Reader(), db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
+	row, err := c.Q.GetSchedule(ctx, c.Reader(), db.GetScheduleParams{Namespace: string(schedule.Namespace), Name: schedule.Name})
 	if err != nil {
-		return Schedule{}, nil, core.Wrap(op, schedule.orNotFound(err))
+		return State{}, nil, core.Wrap(op, schedule.orNotFound(err))
 	}
-	s, err := scheduleFrom(&row)
+	s, err := stateOf(c, &row)
 	if err != nil {
 		return s, nil, core.Wrap(op, err)
 	}
 	if s.Next.IsZero() || n == 0 {
 		return s, nil, nil
 	}
-	times, err := timesOfRow(&row)
+	times, err := schedules.TimesOf(&row)
 	if err != nil {
 		return s, nil, core.Wrap(op, core.Corrupt("ffx_schedule.cron", err))
 	}
 	var upcoming []time.Time
-	for tick := *row.TickMs; tick > 0 && len(upcoming) < n; tick = times.next(tick) {
+	for tick := *row.TickMs; tick > 0 && len(upcoming) < n; tick = times.Next(tick) {
 		upcoming = append(upcoming, time.UnixMilli(tick))
 	}
 	return s, upcoming, nil
 }
 
-// ListSchedules returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
-// [Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
-// [MaxPage] means [MaxPage]. It may be short or empty, with a cursor that continues after them.
+// List returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
+// [engine.Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
+// [engine.MaxPage] means [engine.MaxPage]. It may be short or empty, with a cursor that continues after them.
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
-func (o Operator) ListSchedules(ctx context.Context, filter ScheduleFilter, after string, limit int) (Page[Schedule], error) {
+func List(ctx context.Context, eng *engine.Engine, filter Filter, after string, limit int) (engine.Page[State], error) {
 	const op = "list schedules"
-	page, err := o.listSchedules(ctx, filter, after, limit)
+	page, err := list(ctx, eng, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Schedules iterates over the schedules that [Operator.ListSchedules] lists, a page at a time.
-func (o Operator) Schedules(ctx context.Context, filter ScheduleFilter) iter.Seq2[Schedule, error] {
-	return core.Pages(func(after string) (Page[Schedule], error) { return o.ListSchedules(ctx, filter, after, MaxPage) })
+// All iterates over the schedules that [List] lists, a page at a time.
+func All(ctx context.Context, eng *engine.Engine, filter Filter) iter.Seq2[State, error] {
+	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, filter, after, engine.MaxPage) })
 }
 
-func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after string, limit int) (page Page[Schedule], err error) {
+func list(ctx context.Context, eng *engine.Engine, f Filter, after string, limit int) (page engine.Page[State], err error) {
+	c := core.Of(eng)
 	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
-	if err := cmp.Or(core.CheckText("set", f.Set, MaxScheduleName), core.CheckText("kind", f.Kind, core.MaxKind)); err != nil {
+	if err := cmp.Or(core.CheckText("set", f.Set, MaxName), core.CheckText("kind", f.Kind, core.MaxKind)); err != nil {
 		return page, err
 	}
 	list := fmt.Sprintf("schedules %q %q %q %v", f.Namespace, f.Set, f.Kind, f.Paused)
@@ -154,7 +160,7 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 		return page, err
 	}
 	namespace, name, _ := strings.Cut(string(last), "\x00")
-	rows, err := o.e.c.Q.ListSchedules(ctx, o.e.c.Reader(), db.ListSchedulesParams{
+	rows, err := c.Q.ListSchedules(ctx, c.Reader(), db.ListSchedulesParams{
 		AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
 	})
 	if err != nil {
@@ -165,7 +171,7 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 	})
 	page.Next = found.Next
 	for i := range found.Items {
-		s, err := scheduleFrom(&found.Items[i])
+		s, err := stateOf(c, &found.Items[i])
 		if err != nil {
 			return page, err
 		}
@@ -176,12 +182,12 @@ func (o Operator) listSchedules(ctx context.Context, f ScheduleFilter, after str
 	return page, nil
 }
 
-func (f *ScheduleFilter) matches(s *Schedule) bool {
+func (f *Filter) matches(s *State) bool {
 	return (f.Namespace == "" || f.Namespace == s.Namespace) && (f.Set == "" || f.Set == s.Set) &&
 		(f.Kind == "" || f.Kind == s.Kind) && (!f.Paused || !s.PausedSince.IsZero())
 }
 
-func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
+func stateOf(c *core.Core, row *db.FfxSchedule) (State, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	at := func(ms int64) time.Time {
 		if ms == 0 {
@@ -189,7 +195,7 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 		}
 		return time.UnixMilli(ms)
 	}
-	s := Schedule{
+	s := State{
 		Name: row.Name, Namespace: id.Namespace(row.Namespace), Set: row.DeclaredBy,
 		Cron: row.Cron, Zone: row.TimeZone, Every: ms(row.EveryMs), Jitter: ms(row.JitterMs),
 		Start: at(row.StartMs), End: at(row.EndMs), Missed: Missed(row.Missed), Window: ms(row.WindowMs), Overlap: Overlap(row.Overlap),
@@ -197,7 +203,7 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 		Queued: core.OptionalTime(row.QueuedMs), PausedSince: core.OptionalTime(row.PausedAtMs), PauseReason: row.PauseReason,
 		Last: Tick{
 			ScheduledFor: core.OptionalTime(row.LastTickMs), At: core.OptionalTime(row.LastAtMs),
-			Outcome: TickOutcome(row.LastOutcome), Error: row.LastError,
+			Outcome: Outcome(row.LastOutcome), Error: row.LastError,
 		},
 		CreatedAt: time.UnixMilli(row.CreatedAtMs), ChangedAt: time.UnixMilli(row.ChangedAtMs),
 	}
@@ -207,19 +213,20 @@ func scheduleFrom(row *db.FfxSchedule) (Schedule, error) {
 	if row.LastPartitionKey != nil && row.LastExecutionID.Valid {
 		s.Last.Execution = id.ExecutionIDFromRow(*row.LastPartitionKey, row.LastExecutionID.Bytes)
 	}
-	s.Budgets, s.QuotaPolicy = budgetsOf(row.BudgetIDs), quotaOf(row.QuotaPolicyID)
-	var err error
-	if s.Unique, s.Sequence, err = orderOf(row); err != nil {
+	spec, err := specOf(c, schedules.TemplateOf(row))
+	if err != nil {
 		return s, core.Corrupt("ffx_schedule", err)
 	}
-	if s.Limits, err = limitsOfRow(row); err != nil {
-		return s, core.Corrupt("ffx_schedule.limits", err)
-	}
-	if s.Fair, err = shareOf(row); err != nil {
-		return s, core.Corrupt("ffx_schedule.fair", err)
-	}
-	if s.Recent, err = recentFrom(row.Recent); err != nil {
+	s.Unique, s.Sequence, s.Limits, s.Fair = spec.Unique, spec.Sequence, spec.Limits, spec.Fair
+	s.Budgets, s.QuotaPolicy = spec.Budgets, spec.QuotaPolicy
+	recent, err := schedules.ReadRecent(row.Recent)
+	if err != nil {
 		return s, core.Corrupt("ffx_schedule.recent", err)
+	}
+	for _, r := range recent {
+		s.Recent = append(s.Recent, Tick{
+			ScheduledFor: time.UnixMilli(r.TickMs), At: time.UnixMilli(r.AtMs), Outcome: Outcome(r.Outcome), Execution: r.Execution,
+		})
 	}
 	return s, nil
 }

@@ -3,7 +3,7 @@
 -- of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile has no row,
 -- nor has one that is locked.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE).
 SELECT
     -- include schedule_columns
@@ -19,7 +19,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 -- RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
 -- Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 WITH ahead AS (
     SELECT
@@ -53,7 +53,7 @@ WHERE
 -- HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
 -- left out: it is due later by itself.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
 WITH input AS (
     SELECT
@@ -96,7 +96,7 @@ WHERE
 -- name: ListRunningAmong :many
 -- ListRunningAmong returns which of some executions exist and have not ended, by ord (from 0).
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -120,7 +120,7 @@ CROSS JOIN LATERAL (
 -- TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
 -- transaction holds. A sequence that does not exist, or is now locked, has no row.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: sequences skips (FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -152,7 +152,7 @@ WHERE l.taken IS NOT TRUE;
 -- TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
 -- holds. A key that does not exist, or is now locked, has no row.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: keys skips (rows FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -179,7 +179,7 @@ WHERE l.taken IS NOT TRUE;
 -- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
 -- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
 --
--- Used by: engine.RunSchedules, engine.SetSchedule, engine.DeclareSchedules, engine.ResumeSchedule, engine.TriggerSchedule.
+-- Used by: upkeep.RunSchedules, schedule.Put, schedule.Declare, schedule.Resume, schedule.Trigger.
 -- Locks: schedules held (UPDATE).
 WITH input AS (
     SELECT
@@ -236,7 +236,7 @@ SELECT
 -- GetNextSchedule returns when the first schedule is due from a time on, past or future; 0 if none is, and the time of the
 -- call.
 --
--- Used by: engine.RunSchedules.
+-- Used by: upkeep.RunSchedules.
 -- Locks: none.
 SELECT
     coalesce((
@@ -252,7 +252,7 @@ SELECT
 -- PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
 -- next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
 --
--- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (in array order). The caller sorts by name.
 WITH input AS (
     SELECT
@@ -375,7 +375,7 @@ WHERE
 -- name: LockSchedule :one
 -- LockSchedule locks a schedule and reads it. No row: it does not exist.
 --
--- Used by: engine.ResumeSchedule, engine.TriggerSchedule.
+-- Used by: schedule.Resume, schedule.Trigger.
 -- Locks: schedules waits (FOR NO KEY UPDATE).
 SELECT
     -- include schedule_columns
@@ -388,7 +388,7 @@ FOR NO KEY UPDATE;
 -- name: LockDueSchedules :many
 -- LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
 --
--- Used by: engine.SetSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
 WITH input AS (
     SELECT unnest(@names::text[]) AS name
@@ -410,7 +410,7 @@ CROSS JOIN LATERAL (
 -- LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
 -- (declared).
 --
--- Used by: engine.DeclareSchedules.
+-- Used by: schedule.Declare.
 -- Locks: schedules waits (FOR UPDATE, by name).
 WITH input AS MATERIALIZED (
     SELECT n.name
@@ -445,7 +445,7 @@ CROSS JOIN LATERAL (
 -- name: DropSchedules :execrows
 -- DropSchedules deletes schedules. Their executions stay.
 --
--- Used by: engine.DeleteSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Delete, schedule.Declare.
 -- Locks: schedules waits (DELETE).
 DELETE FROM ffx_schedule AS s
 WHERE
@@ -456,7 +456,7 @@ WHERE
 -- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
 -- it pauses only those that run.
 --
--- Used by: engine.PauseSchedule, engine.DeclareSchedules.
+-- Used by: schedule.Pause, schedule.Declare.
 -- Locks: schedules waits (UPDATE).
 UPDATE ffx_schedule AS s
 SET
@@ -473,7 +473,7 @@ WHERE
 -- name: GetSchedule :one
 -- GetSchedule reads a schedule. No row: it does not exist.
 --
--- Used by: engine.DescribeSchedule, engine.BackfillSchedule.
+-- Used by: schedule.Describe, schedule.Backfill.
 -- Locks: none.
 SELECT
     -- include schedule_columns
@@ -485,7 +485,7 @@ WHERE
 -- name: ListSchedules :many
 -- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 --
--- Used by: engine.ListSchedules.
+-- Used by: schedule.List.
 -- Locks: none.
 SELECT
     -- include schedule_columns

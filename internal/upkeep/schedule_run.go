@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/cron"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
 // After these times a schedule that could not be acted on is due again: one whose last execution, unique key or sequence is
@@ -39,72 +40,63 @@ const maxScheduleError = 512
 // the batch unless the executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping
 // locked ones, then the executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of
 // processes.
-func (m Maintenance) RunSchedules(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) RunSchedules(ctx context.Context, batch int) (int, error) {
 	const op = "run schedules"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
-	run := scheduleRun{Engine: e, batch: batch, looked: time.Now()}
-	if e.c.Tx == nil {
-		run.fromMs, run.waiting = e.schedules.begin(run.looked)
+	u = u.impatient()
+	run := scheduleRun{eng: u.eng, c: u.c, batch: batch, looked: time.Now()}
+	if u.c.Tx == nil {
+		run.fromMs, run.waiting = u.schedules.begin(run.looked)
 	}
-	n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return run.inTx(ctx, tx) })
-	if err == nil && e.c.Tx == nil {
-		e.lanes.add(run.lanes)
-		e.schedules.end(&run, n == batch)
+	n, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) { return run.inTx(ctx, tx) })
+	if err == nil && u.c.Tx == nil {
+		run.creator().RememberLanes(run.lanes)
+		u.schedules.end(&run, n == batch)
 	}
 	return n, err
 }
 
 // scheduleRun is one call of the job run_schedules.
 type scheduleRun struct {
-	*Engine
+	eng     *engine.Engine
+	c       *core.Core
 	batch   int
 	looked  time.Time
 	fromMs  int64          // schedules that were due before are not looked for
-	waiting []ScheduleName // whose ticks wait for the last execution, as far as this process knows
+	waiting []scheduleName // whose ticks wait for the last execution, as far as this process knows
 
 	rows   []db.FfxSchedule
-	plans  []tickPlan
+	plans  []schedules.Plan
 	fails  []error
-	parsed map[timesKey]cron.Schedule
+	parsed schedules.Parsed
 
 	nowMs, nextMs int64
 	lanes         []string
 }
 
-// timesOf returns the times of a schedule.
-func (r *scheduleRun) timesOf(row *db.FfxSchedule) (tickTimes, error) {
-	key := timesKey{row.Cron, row.TimeZone, row.EveryMs, row.StartMs}
-	schedule, known := r.parsed[key]
-	if !known {
-		var err error
-		if schedule, err = scheduleOf(row.Cron, row.TimeZone, row.EveryMs, row.StartMs); err != nil {
-			return tickTimes{}, err
-		}
-		r.parsed[key] = schedule
-	}
-	return tickTimesOf(row, schedule), nil
+func (r *scheduleRun) creator() core.Creator[engine.ExecutionSpec] {
+	return core.CreatorOf[engine.ExecutionSpec](r.c)
 }
 
 func (r *scheduleRun) inTx(ctx context.Context, tx *core.Txn) (int, error) {
 	steps := []core.Step{
 		func(conn db.DBTX) (err error) {
 			r.rows, err = r.c.Q.TakeDueSchedules(ctx, conn, db.TakeDueSchedulesParams{
-				FromMs: r.fromMs, NowMs: r.Engine.c.NowMs(), BatchSize: int32(r.batch),
+				FromMs: r.fromMs, NowMs: r.c.NowMs(), BatchSize: int32(r.batch),
 			})
 			return err
 		},
 		func(conn db.DBTX) error {
-			next, err := r.c.Q.GetNextSchedule(ctx, conn, db.GetNextScheduleParams{FromMs: r.fromMs, NowMs: r.Engine.c.NowMs()})
+			next, err := r.c.Q.GetNextSchedule(ctx, conn, db.GetNextScheduleParams{FromMs: r.fromMs, NowMs: r.c.NowMs()})
 			r.nowMs, r.nextMs = next.NowMs, next.NextMs
 			return err
 		},
 	}
 	if r.fromMs == 0 {
 		steps = slices.Insert(steps, 0, core.Step(func(conn db.DBTX) error {
-			_, err := r.c.Q.RecallSchedules(ctx, conn, db.RecallSchedulesParams{NowMs: r.Engine.c.NowMs(), BatchSize: int32(r.batch)})
+			_, err := r.c.Q.RecallSchedules(ctx, conn, db.RecallSchedulesParams{NowMs: r.c.NowMs(), BatchSize: int32(r.batch)})
 			return err
 		}))
 	}
@@ -119,12 +111,12 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *core.Txn) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.plans, r.fails = make([]tickPlan, len(r.rows)), make([]error, len(r.rows))
-	r.parsed = make(map[timesKey]cron.Schedule)
+	r.plans, r.fails = make([]schedules.Plan, len(r.rows)), make([]error, len(r.rows))
+	r.parsed = make(schedules.Parsed)
 	for i := range r.rows {
-		times, err := r.timesOf(&r.rows[i])
+		times, err := r.parsed.TimesOf(&r.rows[i])
 		if r.fails[i] = err; err == nil {
-			r.plans[i] = planTicks(&times, &r.rows[i], r.nowMs, running[i])
+			r.plans[i] = schedules.PlanTicks(&times, &r.rows[i], r.nowMs, running[i])
 		}
 	}
 	r.cancel(ctx, tx)
@@ -137,9 +129,9 @@ func (r *scheduleRun) inTx(ctx context.Context, tx *core.Txn) (int, error) {
 
 // hasten makes the schedules due whose ticks have waited long enough.
 func (r *scheduleRun) hasten(ctx context.Context) core.Step {
-	params := db.HastenQueuedTicksParams{NowMs: r.Engine.c.NowMs()}
+	params := db.HastenQueuedTicksParams{NowMs: r.c.NowMs()}
 	for _, s := range r.waiting {
-		params.Namespaces, params.Names = append(params.Namespaces, string(s.Namespace)), append(params.Names, s.Name)
+		params.Namespaces, params.Names = append(params.Namespaces, s.namespace), append(params.Names, s.name)
 	}
 	return func(conn db.DBTX) error {
 		_, err := r.c.Q.HastenQueuedTicks(ctx, conn, params)
@@ -152,7 +144,7 @@ func (r *scheduleRun) hasten(ctx context.Context) core.Step {
 func (r *scheduleRun) running(ctx context.Context, tx *core.Txn) (map[int]bool, error) {
 	var params db.ListRunningAmongParams
 	for i := range r.rows {
-		if row := &r.rows[i]; row.LastPartitionKey != nil && Overlap(row.Overlap) != OverlapAllow {
+		if row := &r.rows[i]; row.LastPartitionKey != nil && row.Overlap != schedules.OverlapAllow {
 			params.PartitionKeys = append(params.PartitionKeys, *row.LastPartitionKey)
 			params.ExecutionIDs = append(params.ExecutionIDs, row.LastExecutionID)
 			params.Ords = append(params.Ords, int32(i))
@@ -171,19 +163,19 @@ func (r *scheduleRun) running(ctx context.Context, tx *core.Txn) (map[int]bool, 
 
 // cancel cancels the last executions that make way. A schedule whose last execution is locked waits for another look.
 func (r *scheduleRun) cancel(ctx context.Context, tx *core.Txn) {
-	var specs []CancelSpec
+	var specs []engine.CancelSpec
 	var of []int
 	for i := range r.plans {
-		if r.fails[i] == nil && r.plans[i].cancel {
+		if r.fails[i] == nil && r.plans[i].Cancel {
 			of = append(of, i)
-			specs = append(specs, CancelSpec{ID: r.lastExecution(i), Reason: "superseded by the next tick of its schedule"})
+			specs = append(specs, engine.CancelSpec{ID: r.lastExecution(i), Reason: "superseded by the next tick of its schedule"})
 		}
 	}
 	if len(specs) == 0 {
 		return
 	}
 	// It has a savepoint: after an error the transaction goes on without it, if it can.
-	outcomes, err := r.WithTx(tx.Nested()).CancelExecutions(ctx, specs)
+	outcomes, err := r.eng.WithTx(tx.Nested()).CancelExecutions(ctx, specs)
 	for n, i := range of {
 		if err == nil && !errors.Is(outcomes[n], fferr.ErrBusy) {
 			continue
@@ -198,27 +190,27 @@ func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 
 // move stores the ticks that were acted on, and returns when the next schedule is due.
 func (r *scheduleRun) move(ctx context.Context, tx *core.Txn) (int64, error) {
-	moves := newScheduleMoves(len(r.rows))
+	moves := schedules.NewMoves(len(r.rows))
 	moves.AfterMs = r.nowMs
 	for i := range r.rows {
 		row, p := &r.rows[i], &r.plans[i]
 		if err := r.fails[i]; err != nil {
-			text, again := err.Error(), failedBefore(row)
-			row.LastOutcome, row.LastError = tickFailed, text[:min(len(text), maxScheduleError)]
+			text, again := err.Error(), schedules.FailedBefore(row)
+			row.LastOutcome, row.LastError = schedules.Failed, text[:min(len(text), maxScheduleError)]
 			row.LastTickMs, row.LastAtMs = row.TickMs, &r.nowMs
 			row.NextMs = new(r.nowMs + failedScheduleMs)
 			if !again {
-				row.Recent = withRecent(row.Recent, r.nowMs, []tickAct{{tickMs: core.Deref(row.TickMs), outcome: tickFailed}})
+				row.Recent = schedules.WithRecent(row.Recent, r.nowMs, []schedules.Act{{TickMs: core.Deref(row.TickMs), Outcome: schedules.Failed}})
 			}
-			moves.add(row)
+			moves.Add(row)
 			continue
 		}
-		row.NextMs, row.TickMs, row.QueuedMs = &p.nextMs, &p.tickMs, &p.queuedMs
-		if n := len(p.acts); n > 0 {
-			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &p.acts[n-1].tickMs, &r.nowMs, p.acts[n-1].outcome, ""
-			row.Recent = withRecent(row.Recent, r.nowMs, p.acts)
+		row.NextMs, row.TickMs, row.QueuedMs = &p.NextMs, &p.TickMs, &p.QueuedMs
+		if n := len(p.Acts); n > 0 {
+			row.LastTickMs, row.LastAtMs, row.LastOutcome, row.LastError = &p.Acts[n-1].TickMs, &r.nowMs, p.Acts[n-1].Outcome, ""
+			row.Recent = schedules.WithRecent(row.Recent, r.nowMs, p.Acts)
 		}
-		moves.add(row)
+		moves.Add(row)
 	}
 	moved, err := r.c.Q.MoveSchedules(ctx, tx, moves.MoveSchedulesParams)
 	return moved.NextMs, err

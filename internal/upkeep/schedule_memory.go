@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
 // scheduleMemory is the memory of the calls of the job run_schedules of this process. Instants are by the clock of this
@@ -20,8 +20,10 @@ type scheduleMemory struct {
 	wholeAt time.Time // when all schedules were looked at last
 	boundMs int64     // schedules that are due before were found then, by the database's clock
 
-	waiting map[ScheduleName]time.Time // whose ticks wait for the last execution, and when that was seen last
+	waiting map[scheduleName]time.Time // whose ticks wait for the last execution, and when that was seen last
 }
+
+type scheduleName struct{ namespace, name string }
 
 const (
 	// lockedSchedule is how long a call leaves a schedule alone that was due and locked.
@@ -40,16 +42,16 @@ const (
 )
 
 // begin returns where a call starts, and which schedules to hasten.
-func (m *scheduleMemory) begin(now time.Time) (fromMs int64, waiting []ScheduleName) {
+func (m *scheduleMemory) begin(now time.Time) (fromMs int64, waiting []scheduleName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.Sub(m.wholeAt) < wholePace {
 		fromMs = m.boundMs
 	}
 	// This process looks at a waiting tick every ten seconds, unless another one does, or the schedule was paused or deleted.
-	maps.DeleteFunc(m.waiting, func(_ ScheduleName, seen time.Time) bool { return now.Sub(seen) > 2*maxQueuePoll })
-	waiting = slices.SortedFunc(maps.Keys(m.waiting), func(a, b ScheduleName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	maps.DeleteFunc(m.waiting, func(_ scheduleName, seen time.Time) bool { return now.Sub(seen) > 2*schedules.MaxQueuePoll })
+	waiting = slices.SortedFunc(maps.Keys(m.waiting), func(a, b scheduleName) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
 	return fromMs, waiting
 }
@@ -73,12 +75,12 @@ func (m *scheduleMemory) end(run *scheduleRun, more bool) {
 	}
 	m.boundMs = min(m.boundMs, run.nextMs) // one that catches up, or none
 	for i := range run.rows {
-		name := ScheduleName{Namespace: id.Namespace(run.rows[i].Namespace), Name: run.rows[i].Name}
+		name := scheduleName{run.rows[i].Namespace, run.rows[i].Name}
 		if core.Deref(run.rows[i].QueuedMs) == 0 {
 			delete(m.waiting, name)
 		} else if len(m.waiting) < maxWaitingTicks {
 			if m.waiting == nil {
-				m.waiting = make(map[ScheduleName]time.Time)
+				m.waiting = make(map[scheduleName]time.Time)
 			}
 			m.waiting[name] = run.looked
 		}
@@ -86,32 +88,32 @@ func (m *scheduleMemory) end(run *scheduleRun, more bool) {
 }
 
 // NextSchedule returns when the first schedule is due that the job run_schedules of this engine has left, as an instant of
-// this process; zero if there is none. A schedule that was changed since may be due sooner: see [Maintenance.Rescheduled].
-func (m Maintenance) NextSchedule() time.Time {
-	m.e.schedules.mu.Lock()
-	defer m.e.schedules.mu.Unlock()
-	return m.e.schedules.next
+// this process; zero if there is none. A schedule that was changed since may be due sooner: see [Upkeep.Rescheduled].
+func (u *Upkeep) NextSchedule() time.Time {
+	u.schedules.mu.Lock()
+	defer u.schedules.mu.Unlock()
+	return u.schedules.next
 }
 
 // Rescheduled receives a value when this engine has added or changed a schedule. Then call the job run_schedules soon.
-func (m Maintenance) Rescheduled() <-chan struct{} { return m.e.c.Rescheduled }
+func (u *Upkeep) Rescheduled() <-chan struct{} { return u.c.Rescheduled }
 
 // OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
-// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
-func (m Maintenance) OnRescheduled(wake func()) (stop func()) {
-	return m.e.c.OnNotification(core.ScheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
+// others while a call of [engine.Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
+func (u *Upkeep) OnRescheduled(wake func()) (stop func()) {
+	return u.c.OnNotification(core.ScheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
 }
 
 // TicksWait reports whether a tick waits for the end of an execution, as far as the job run_schedules of this engine knows.
-// While it does, call that when [Maintenance.OnEnded] reports an end.
-func (m Maintenance) TicksWait() bool {
-	m.e.schedules.mu.Lock()
-	defer m.e.schedules.mu.Unlock()
-	return len(m.e.schedules.waiting) > 0
+// While it does, call that when [Upkeep.OnEnded] reports an end.
+func (u *Upkeep) TicksWait() bool {
+	u.schedules.mu.Lock()
+	defer u.schedules.mu.Unlock()
+	return len(u.schedules.waiting) > 0
 }
 
 // OnEnded calls wake when executions have ended, until stop is called: in this process at once, in others as with
-// [Maintenance.OnRescheduled]. wake must not block; nil is never called.
-func (m Maintenance) OnEnded(wake func()) (stop func()) {
-	return m.e.c.OnNotification(core.CompletionChannel, true, wake)
+// [Upkeep.OnRescheduled]. wake must not block; nil is never called.
+func (u *Upkeep) OnEnded(wake func()) (stop func()) {
+	return u.c.OnNotification(core.CompletionChannel, true, wake)
 }

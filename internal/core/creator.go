@@ -1,0 +1,53 @@
+package core
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
+)
+
+// A Creator gives the packages above the engine its creation of executions. S is the engine's ExecutionSpec, which this package
+// can't name. The executions themselves they create by the engine's own methods.
+type Creator[S any] interface {
+	// Template checks the spec of executions that are created later, any number of times, and returns its stored form. A spec
+	// with an id, a flow, a key or an instant is refused.
+	Template(spec S) (Template, error)
+
+	// Spec returns the spec of an execution of a template, whose tags may begin with "ffx.".
+	Spec(t Template) (S, error)
+
+	// Register checks that the limits of specs exist. register then registers, in a transaction, their lanes, retention, and
+	// the limits that their kinds declare.
+	Register(ctx context.Context, specs []S) (register func(context.Context, db.DBTX) error, err error)
+
+	// RememberLanes spares the next creations of this process the registration of lanes that a commit has registered.
+	RememberLanes(lanes []string)
+
+	// Order returns the unique key and the id of the sequence of an execution that is created now. They are not valid if it
+	// has none.
+	Order(spec S, nowMs int64) (unique, sequence pgtype.UUID, err error)
+}
+
+// CreatorOf returns the creator of an engine, bound to the same pool or transaction.
+func CreatorOf[S any](c *Core) Creator[S] { return c.creator(c).(Creator[S]) }
+
+// SetCreator sets the function that returns the creator bound to a core.
+func (c *Core) SetCreator(creator func(*Core) any) { c.creator = creator }
+
+// A Template is an execution to create, in the form of columns.
+type Template struct {
+	Namespace, Lane, Kind string
+	Payload               []byte
+	PayloadEncoding       string
+	Priority              int32
+	Creator               string
+	Tags                  map[string]string
+	Budgets               []id.BudgetID // sorted
+	QuotaPolicy           *id.QuotaPolicyID
+
+	// Documents, empty if there is none.
+	Policy, Unique, Sequence, Limits, Fair string
+}
