@@ -38,6 +38,8 @@
 //   - [github.com/flowfabric/flowfabric-go/budget] has budgets: limits on sums of tokens, money or calls.
 //   - [github.com/flowfabric/flowfabric-go/schedule] creates executions at times and intervals.
 //   - [github.com/flowfabric/flowfabric-go/limit] operates the limits of executions that run at once or start within a window.
+//   - [github.com/flowfabric/flowfabric-go/operator] has the operations for a person at a console: pause, replay, revoke,
+//     block, and changes of many executions.
 //   - [github.com/flowfabric/flowfabric-go/events] reads events from a cursor and loses none.
 //   - [github.com/flowfabric/flowfabric-go/reconcile] returns work with expired leases and starts delayed work. Every
 //     worker runs it by default.

@@ -50,7 +50,7 @@ type BlockExecutionParams struct {
 // BlockExecution blocks an execution the caller has locked, for a reason, and withdraws its admission. The caller
 // deletes its grants.
 //
-// Used by: engine.BlockExecution.
+// Used by: operator.Block.
 // Locks: L1 held.
 func (q *Queries) BlockExecution(ctx context.Context, db DBTX, arg BlockExecutionParams) error {
 	_, err := db.Exec(ctx, blockExecution,
@@ -79,7 +79,7 @@ type DropGrantsParams struct {
 
 // DropGrants deletes the grants of an execution the caller has locked.
 //
-// Used by: engine.BlockExecution.
+// Used by: operator.Block.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropGrants(ctx context.Context, db DBTX, arg DropGrantsParams) error {
 	_, err := db.Exec(ctx, dropGrants, arg.PartitionKey, arg.ExecutionID)
@@ -146,7 +146,7 @@ type ListBlockedRow struct {
 // ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
 // by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 //
-// Used by: engine.ListBlockedExecutions.
+// Used by: operator.ListBlockedExecutions.
 // Locks: none. Spans partitions.
 // Looked up one by one, in the order of the index.
 func (q *Queries) ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error) {
@@ -217,7 +217,7 @@ type UnblockExecutionParams struct {
 // UnblockExecution makes a blocked execution the caller has locked claimable. An execution with a budget or quota need
 // not pass that gate again.
 //
-// Used by: engine.UnblockExecution.
+// Used by: operator.Unblock.
 // Locks: L1 held.
 func (q *Queries) UnblockExecution(ctx context.Context, db DBTX, arg UnblockExecutionParams) error {
 	_, err := db.Exec(ctx, unblockExecution, arg.NowMs, arg.PartitionKey, arg.ExecutionID)
@@ -332,7 +332,7 @@ type UnblockRoutesRow struct {
 // registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
 // lanes and whether each is claimable; one that names a budget or quota goes to its gate.
 //
-// Used by: engine.UnblockRoutes.
+// Used by: upkeep.UnblockRoutes.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 func (q *Queries) UnblockRoutes(ctx context.Context, db DBTX, arg UnblockRoutesParams) ([]UnblockRoutesRow, error) {
 	rows, err := db.Query(ctx, unblockRoutes, arg.NowMs, arg.BatchSize)

@@ -81,7 +81,7 @@ type DropBusinessKeysOfParams struct {
 // never really waits: a key is locked only by the transaction that creates or deletes its holder.
 //
 // Passages: dropped_business_keys.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: keys waits (DELETE). Spans partitions.
 func (q *Queries) DropBusinessKeysOf(ctx context.Context, db DBTX, arg DropBusinessKeysOfParams) error {
 	_, err := db.Exec(ctx, dropBusinessKeysOf, arg.PartitionKeys, arg.ExecutionIDs)

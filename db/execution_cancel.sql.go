@@ -120,7 +120,7 @@ type DropEntriesOfParams struct {
 // that becomes not_applicable with another mutation time only if that row is terminal.
 //
 // Passages: held_execution.
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+// Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 // engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 // Locks: L1 held; queue held, by the execution's row.
 func (q *Queries) DropEntriesOf(ctx context.Context, db DBTX, arg DropEntriesOfParams) error {
@@ -373,7 +373,7 @@ type EndCancelledRow struct {
 // unchanged.
 //
 // Passages: set_ended, held_execution, held_attempt, lease_events.
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+// Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 // engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndCancelled(ctx context.Context, db DBTX, arg EndCancelledParams) ([]EndCancelledRow, error) {

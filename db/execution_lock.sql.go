@@ -50,10 +50,10 @@ type LockCurrentAttemptsParams struct {
 // LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 // may have none.
 //
-// Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
-// engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
-// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
-// engine.UnblockExecution, engine.Resume, engine.ReissueToken.
+// Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
+// operator.Replay, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block,
+// operator.Unblock, engine.Resume, operator.ReissueToken.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
 	_, err := db.Exec(ctx, lockCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)
@@ -105,8 +105,8 @@ type ReadExecutionForecastsRow struct {
 // flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 // row: the execution does not exist.
 //
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
-// engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
+// Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
+// operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, engine.ReclaimExecution,
 // upkeep.CancelFlows.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
@@ -348,11 +348,11 @@ type ReadHeldExecutionsRow struct {
 // current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 //
 // Passages: held_execution, held_attempt.
-// Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
-// engine.MoveWhere, engine.PrioritizeWhere, engine.ChangePriority, engine.Operator.DelayExecution,
-// engine.RevokeLease, engine.ReplayExecution, engine.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
+// Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
+// operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
+// operator.Revoke, operator.Replay, operator.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
 // engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
-// engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
+// engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 // engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy.
 // Locks: none. The caller has locked the rows it reads.

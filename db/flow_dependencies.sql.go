@@ -66,7 +66,7 @@ type EndSkippedAttemptsParams struct {
 //
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -181,7 +181,7 @@ type EnqueueSiblingCancelsParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -274,7 +274,7 @@ type LeaveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -372,7 +372,7 @@ type ListPassedOverParams struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -474,7 +474,7 @@ type ListUncountedEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -563,7 +563,7 @@ type LockDownstreamGroupsParams struct {
 // executions, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
-// upkeep.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
+// upkeep.DispatchCompletions, operator.Replay, operator.ReplayWhere.
 // Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 func (q *Queries) LockDownstreamGroups(ctx context.Context, db DBTX, arg LockDownstreamGroupsParams) (int64, error) {
 	result, err := db.Exec(ctx, lockDownstreamGroups, arg.PartitionKeys, arg.FlowIDs, arg.ExecutionIDs)
@@ -768,7 +768,7 @@ type ReleaseDownstreamRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -949,7 +949,7 @@ type ResolveEdgesRow struct {
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
@@ -1104,7 +1104,7 @@ type SkipDownstreamRow struct {
 // Passages: set_ended.
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+// engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 // engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.

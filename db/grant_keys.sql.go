@@ -76,7 +76,7 @@ type ListSigningKeysRow struct {
 // ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 // and secrets are as another program stored them.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.ReissueToken.
+// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, operator.ReissueToken.
 // Locks: none.
 func (q *Queries) ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error) {
 	rows, err := db.Query(ctx, listSigningKeys)

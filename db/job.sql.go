@@ -49,8 +49,8 @@ type DiscardWaitingParams struct {
 // later.
 //
 // Used by: upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
-// upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.ReplayExecution,
-// engine.ReplayWhere, engine.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+// upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.Replay,
+// operator.ReplayWhere, engine.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
@@ -127,8 +127,8 @@ type TakeCurrentAttemptsRow struct {
 // transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
 //
 // Used by: upkeep.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
-// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
-// engine.ReplayWhere, engine.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
+// engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
+// operator.ReplayWhere, engine.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)

@@ -127,11 +127,11 @@ type LockExecutionsRow struct {
 // Passages: locked_executions.
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
-// engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease, engine.ReplayExecution,
+// operator.Prioritize, operator.Delay, operator.Revoke, operator.Replay,
 // engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
-// engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume,
-// engine.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
-// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, engine.ReplayWhere,
+// engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume,
+// operator.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
+// engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, operator.ReplayWhere,
 // stream.Append, stream.AppendBatch.
 // Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
 // execution_id).
@@ -588,8 +588,8 @@ type TakeExecutionsRow struct {
 //
 // Passages: locked_executions.
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
-// engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere, engine.MoveWhere, engine.PrioritizeWhere,
-// engine.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
+// engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
+// operator.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
 // engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
 // upkeep.ExpireWaits, upkeep.ResumeCallers, stream.AppendEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -20,7 +20,7 @@ WHERE
 
 // DropExpiredKeys deletes the retired keys whose grace is over.
 //
-// Used by: engine.RotateKey, upkeep.SweepWaits.
+// Used by: operator.RotateKey, upkeep.SweepWaits.
 // Locks: keystore held.
 func (q *Queries) DropExpiredKeys(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {
 	result, err := db.Exec(ctx, dropExpiredKeys, nowMs)
@@ -38,7 +38,7 @@ WHERE k.kid = $1
 
 // GetKeySecret reads the secret of a key. No row: there is no such key.
 //
-// Used by: engine.SeedKey, engine.RotateKey.
+// Used by: operator.SeedKey, operator.RotateKey.
 // Locks: none.
 func (q *Queries) GetKeySecret(ctx context.Context, db DBTX, kid string) (bytea.Secret, error) {
 	row := db.QueryRow(ctx, getKeySecret, kid)
@@ -65,7 +65,7 @@ type InsertKeyParams struct {
 
 // InsertKey adds a key that signs from now on: its time is after that of every other key, whatever the clock says.
 //
-// Used by: engine.SeedKey, engine.RotateKey.
+// Used by: operator.SeedKey, operator.RotateKey.
 // Locks: keystore held.
 func (q *Queries) InsertKey(ctx context.Context, db DBTX, arg InsertKeyParams) error {
 	_, err := db.Exec(ctx, insertKey, arg.Kid, arg.Secret, arg.NowMs)
@@ -98,7 +98,7 @@ type ListKeysRow struct {
 
 // ListKeys lists the keys without their secrets, the newest first. usable: the secret has the right length.
 //
-// Used by: engine.Keys, engine.SeedKey, engine.RotateKey.
+// Used by: operator.Keys, operator.SeedKey, operator.RotateKey.
 // Locks: none.
 func (q *Queries) ListKeys(ctx context.Context, db DBTX, nowMs *int64) ([]ListKeysRow, error) {
 	rows, err := db.Query(ctx, listKeys, nowMs)
@@ -133,7 +133,7 @@ LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE
 
 // LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
 //
-// Used by: engine.SeedKey, engine.RotateKey, upkeep.SweepWaits.
+// Used by: operator.SeedKey, operator.RotateKey, upkeep.SweepWaits.
 // Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 func (q *Queries) LockKeys(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, lockKeys)
@@ -155,7 +155,7 @@ type RetireKeysParams struct {
 
 // RetireKeys lets the active keys sign no longer. They verify until their grace is over.
 //
-// Used by: engine.RotateKey.
+// Used by: operator.RotateKey.
 // Locks: keystore held.
 func (q *Queries) RetireKeys(ctx context.Context, db DBTX, arg RetireKeysParams) error {
 	_, err := db.Exec(ctx, retireKeys, arg.NowMs, arg.GraceMs)

@@ -101,7 +101,7 @@ type ListExpiredLeasesRow struct {
 // ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
 // by expiry. It reads every lease timer that is due by then, and the attempts it lists.
 //
-// Used by: engine.ListExpiredLeases.
+// Used by: operator.ListExpiredLeases.
 // Locks: none. Spans partitions.
 func (q *Queries) ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, listExpiredLeases,
@@ -248,7 +248,7 @@ type RevokeLeaseParams struct {
 // attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 //
 // Passages: set_released, set_attempt_released, lease_events.
-// Used by: engine.RevokeLease.
+// Used by: operator.Revoke.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) RevokeLease(ctx context.Context, db DBTX, arg RevokeLeaseParams) (string, error) {
 	row := db.QueryRow(ctx, revokeLease,

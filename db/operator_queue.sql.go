@@ -59,7 +59,7 @@ type ChangePrioritiesParams struct {
 // ChangePriorities gives executions the caller has locked another priority and appends the operator events. A trigger
 // moves their queue entries. old_priorities has their present priorities.
 //
-// Used by: engine.ChangePriority, engine.PrioritizeWhere.
+// Used by: operator.Prioritize, operator.PrioritizeWhere.
 // Locks: L1 held; L7 new.
 func (q *Queries) ChangePriorities(ctx context.Context, db DBTX, arg ChangePrioritiesParams) error {
 	_, err := db.Exec(ctx, changePriorities,
@@ -96,7 +96,7 @@ type MoveExecutionsParams struct {
 
 // MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 //
-// Used by: engine.MoveWhere.
+// Used by: operator.MoveWhere.
 // Locks: L1 held.
 func (q *Queries) MoveExecutions(ctx context.Context, db DBTX, arg MoveExecutionsParams) error {
 	_, err := db.Exec(ctx, moveExecutions,
@@ -155,7 +155,7 @@ type PostponeExecutionParams struct {
 // PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
 // a gate.
 //
-// Used by: engine.Operator.DelayExecution.
+// Used by: operator.Delay.
 // Locks: L1 held.
 func (q *Queries) PostponeExecution(ctx context.Context, db DBTX, arg PostponeExecutionParams) error {
 	_, err := db.Exec(ctx, postponeExecution,
@@ -233,7 +233,7 @@ type PromoteExecutionRow struct {
 // PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
 // budget or quota. Returns its lane, and whether it is claimable.
 //
-// Used by: engine.Operator.DelayExecution.
+// Used by: operator.Delay.
 // Locks: L1 held.
 func (q *Queries) PromoteExecution(ctx context.Context, db DBTX, arg PromoteExecutionParams) (PromoteExecutionRow, error) {
 	row := db.QueryRow(ctx, promoteExecution, arg.NowMs, arg.PartitionKey, arg.ExecutionID)

@@ -71,7 +71,7 @@ type BlockDownstreamParams struct {
 // grants. Returns those that name limits. It leaves executions unchanged that dependencies blocked before, or
 // that are claimed.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+// Used by: operator.Replay, operator.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges.
 // Locks: L4 held; L5 waits (their grants, DELETE).
 func (q *Queries) BlockDownstream(ctx context.Context, db DBTX, arg BlockDownstreamParams) ([]pgtype.UUID, error) {
@@ -113,7 +113,7 @@ type DismissCompletionsParams struct {
 // DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
 // counts instead. Returns how many there were.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
 // undispatched events.
 func (q *Queries) DismissCompletions(ctx context.Context, db DBTX, arg DismissCompletionsParams) (int64, error) {
@@ -150,7 +150,7 @@ type ForgetSignalKeysParams struct {
 // ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
 // of signals in its steps: what the replay drops may be sent again.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
 func (q *Queries) ForgetSignalKeys(ctx context.Context, db DBTX, arg ForgetSignalKeysParams) error {
 	_, err := db.Exec(ctx, forgetSignalKeys, arg.PartitionKey, arg.ExecutionID)
@@ -279,7 +279,7 @@ type ListDownstreamGroupsRow struct {
 // the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no mark.
 // has_group: the group has a row.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: none. The caller has locked the groups and the downstream executions that have not started.
 func (q *Queries) ListDownstreamGroups(ctx context.Context, db DBTX, arg ListDownstreamGroupsParams) ([]ListDownstreamGroupsRow, error) {
 	rows, err := db.Query(ctx, listDownstreamGroups, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
@@ -372,7 +372,7 @@ type LockInboundGroupRow struct {
 // LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 // applied or only staged. No row: the execution never had dependencies.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 func (q *Queries) LockInboundGroup(ctx context.Context, db DBTX, arg LockInboundGroupParams) (LockInboundGroupRow, error) {
 	row := db.QueryRow(ctx, lockInboundGroup, arg.PartitionKey, arg.FlowID, arg.DownstreamEID)
@@ -446,7 +446,7 @@ type LockUnstartedDownstreamParams struct {
 // LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
 // claimed yet, so none is claimed until the caller has committed.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 func (q *Queries) LockUnstartedDownstream(ctx context.Context, db DBTX, arg LockUnstartedDownstreamParams) error {
 	_, err := db.Exec(ctx, lockUnstartedDownstream, arg.PartitionKey, arg.FlowID, arg.UpstreamEID)
@@ -492,7 +492,7 @@ type MarkCountedEdgesParams struct {
 // MarkCountedEdges marks edges from an execution as resolved if another program counted and did not mark them: its next
 // end does not count there.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) MarkCountedEdges(ctx context.Context, db DBTX, arg MarkCountedEdgesParams) error {
 	_, err := db.Exec(ctx, markCountedEdges,
@@ -565,7 +565,7 @@ type ReopenEdgesParams struct {
 // ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
 // them.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) ReopenEdges(ctx context.Context, db DBTX, arg ReopenEdgesParams) error {
 	_, err := db.Exec(ctx, reopenEdges,
@@ -644,7 +644,7 @@ type ReopenInboundEdgesParams struct {
 // ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
 // when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L3 held.
 func (q *Queries) ReopenInboundEdges(ctx context.Context, db DBTX, arg ReopenInboundEdgesParams) error {
 	_, err := db.Exec(ctx, reopenInboundEdges,
@@ -794,7 +794,7 @@ type ReplayExecutionRow struct {
 // If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends the operator
 // event. Returns the lane, the public state, and whether the lane has work now.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) ReplayExecution(ctx context.Context, db DBTX, arg ReplayExecutionParams) (ReplayExecutionRow, error) {
 	row := db.QueryRow(ctx, replayExecution,
@@ -830,7 +830,7 @@ type TouchFlowParams struct {
 // TouchFlow writes the row of a flow whose member is replayed, so a transaction with an older snapshot fails at the
 // flow's lock instead of overlooking the member.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L0 held.
 func (q *Queries) TouchFlow(ctx context.Context, db DBTX, arg TouchFlowParams) error {
 	_, err := db.Exec(ctx, touchFlow, arg.NowMs, arg.PartitionKey, arg.FlowID)

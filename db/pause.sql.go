@@ -52,7 +52,7 @@ type DrainWorkersParams struct {
 // DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
 // that are drained already are left out. An empty namespace, worker id or lane stands for all.
 //
-// Used by: engine.DrainWorkers.
+// Used by: operator.DrainWorkers.
 // Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
 func (q *Queries) DrainWorkers(ctx context.Context, db DBTX, arg DrainWorkersParams) ([]string, error) {
 	rows, err := db.Query(ctx, drainWorkers,
@@ -94,7 +94,7 @@ type DropPauseParams struct {
 
 // DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
 //
-// Used by: engine.ResumeLane, engine.ResumeWorker.
+// Used by: operator.ResumeLane, operator.ResumeWorker.
 // Locks: pauses waits (the row, DELETE).
 func (q *Queries) DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (int64, error) {
 	result, err := db.Exec(ctx, dropPause, arg.Subject, arg.Name)
@@ -126,7 +126,7 @@ type EnsurePauseParams struct {
 
 // EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
 //
-// Used by: engine.PauseLane, engine.DrainWorker.
+// Used by: operator.PauseLane, operator.DrainWorker.
 // Locks: pauses waits (the row, INSERT).
 func (q *Queries) EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error {
 	_, err := db.Exec(ctx, ensurePause,
@@ -165,7 +165,7 @@ type ListPausesRow struct {
 
 // ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
 //
-// Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
+// Used by: operator.ListPausedLanes, operator.ListDrainedWorkers.
 // Locks: none.
 func (q *Queries) ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error) {
 	rows, err := db.Query(ctx, listPauses, arg.Subject, arg.AfterName, arg.PageSize)
@@ -227,7 +227,7 @@ type ResumeWorkersParams struct {
 // ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
 // empty namespace, worker id or lane stands for all.
 //
-// Used by: engine.ResumeWorkers.
+// Used by: operator.ResumeWorkers.
 // Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.
 func (q *Queries) ResumeWorkers(ctx context.Context, db DBTX, arg ResumeWorkersParams) ([]string, error) {
 	rows, err := db.Query(ctx, resumeWorkers,

@@ -46,7 +46,7 @@ type DropAttemptsOfParams struct {
 // DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropAttemptsOf(ctx context.Context, db DBTX, arg DropAttemptsOfParams) error {
 	_, err := db.Exec(ctx, dropAttemptsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -65,7 +65,7 @@ WHERE u.execution_id = i.execution_id
 // DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 // budgets stay. The rows are in the partitions of the budgets.
 //
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L6 waits (DELETE). Spans partitions.
 func (q *Queries) DropBudgetUsageOf(ctx context.Context, db DBTX, executionIds []pgtype.UUID) error {
 	_, err := db.Exec(ctx, dropBudgetUsageOf, executionIds)
@@ -93,7 +93,7 @@ type DropClaimGrantsOfParams struct {
 // DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropClaimGrantsOf(ctx context.Context, db DBTX, arg DropClaimGrantsOfParams) error {
 	_, err := db.Exec(ctx, dropClaimGrantsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -120,7 +120,7 @@ type DropExecutionsParams struct {
 
 // DropExecutions deletes executions the caller has locked, after all their other rows.
 //
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L1 held (DELETE).
 func (q *Queries) DropExecutions(ctx context.Context, db DBTX, arg DropExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropExecutions, arg.PartitionKeys, arg.ExecutionIDs)
@@ -151,7 +151,7 @@ type DropSignalKeysOfParams struct {
 // DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSignalKeysOf(ctx context.Context, db DBTX, arg DropSignalKeysOfParams) error {
 	_, err := db.Exec(ctx, dropSignalKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -179,7 +179,7 @@ type DropStepsOfParams struct {
 // DropStepsOf deletes the steps of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStepsOf(ctx context.Context, db DBTX, arg DropStepsOfParams) error {
 	_, err := db.Exec(ctx, dropStepsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -207,7 +207,7 @@ type DropStreamFramesOfParams struct {
 // DropStreamFramesOf deletes the output of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesOf(ctx context.Context, db DBTX, arg DropStreamFramesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamFramesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -247,7 +247,7 @@ type DropStreamFramesPageParams struct {
 // DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 // there still.
 //
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamFramesPage(ctx context.Context, db DBTX, arg DropStreamFramesPageParams) (int64, error) {
 	result, err := db.Exec(ctx, dropStreamFramesPage, arg.PartitionKey, arg.ExecutionID, arg.PageSize)
@@ -278,7 +278,7 @@ type DropStreamMetasOfParams struct {
 // DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamMetasOf(ctx context.Context, db DBTX, arg DropStreamMetasOfParams) error {
 	_, err := db.Exec(ctx, dropStreamMetasOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -306,7 +306,7 @@ type DropStreamSummariesOfParams struct {
 // DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
 func (q *Queries) DropStreamSummariesOf(ctx context.Context, db DBTX, arg DropStreamSummariesOfParams) error {
 	_, err := db.Exec(ctx, dropStreamSummariesOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -334,7 +334,7 @@ type DropSuspensionsOfParams struct {
 // DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropSuspensionsOf(ctx context.Context, db DBTX, arg DropSuspensionsOfParams) error {
 	_, err := db.Exec(ctx, dropSuspensionsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -362,7 +362,7 @@ type DropWaitpointsOfParams struct {
 // DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 //
 // Passages: drop_of_executions.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L5 waits (DELETE).
 func (q *Queries) DropWaitpointsOf(ctx context.Context, db DBTX, arg DropWaitpointsOfParams) error {
 	_, err := db.Exec(ctx, dropWaitpointsOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -446,7 +446,7 @@ type GetRetainedTablesRow struct {
 // GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 // no page.
 //
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: none.
 func (q *Queries) GetRetainedTables(ctx context.Context, db DBTX) (GetRetainedTablesRow, error) {
 	row := db.QueryRow(ctx, getRetainedTables)
@@ -703,7 +703,7 @@ type ListAwaitedParams struct {
 // their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
 //
 // Passages: awaited.
-// Used by: engine.DeleteWhere.
+// Used by: operator.DeleteWhere.
 // Locks: none.
 func (q *Queries) ListAwaited(ctx context.Context, db DBTX, arg ListAwaitedParams) ([]int32, error) {
 	rows, err := db.Query(ctx, listAwaited, arg.PartitionKeys, arg.ExecutionIDs, arg.Ords)
@@ -999,7 +999,7 @@ type ListPrunedUpstreamsRow struct {
 
 // ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: none. The caller holds the flow's exclusive lock.
 func (q *Queries) ListPrunedUpstreams(ctx context.Context, db DBTX, arg ListPrunedUpstreamsParams) ([]ListPrunedUpstreamsRow, error) {
 	rows, err := db.Query(ctx, listPrunedUpstreams,
@@ -1260,7 +1260,7 @@ type NoteStartsOfParams struct {
 // is locked is counted now, and its start noted by that.
 //
 // Passages: gate_started.
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: gates skips (admissions FOR NO KEY UPDATE).
 func (q *Queries) NoteStartsOf(ctx context.Context, db DBTX, arg NoteStartsOfParams) error {
 	_, err := db.Exec(ctx, noteStartsOf, arg.PartitionKeys, arg.ExecutionIDs, arg.NowMs)

@@ -17,7 +17,7 @@ RETURNING l.retention_ms
 
 // DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
 //
-// Used by: engine.SetLaneRetention.
+// Used by: operator.SetLaneRetention.
 // Locks: retention waits (DELETE).
 func (q *Queries) DropLaneRetention(ctx context.Context, db DBTX, laneID string) ([]int64, error) {
 	rows, err := db.Query(ctx, dropLaneRetention, laneID)
@@ -123,7 +123,7 @@ type GetRetentionRow struct {
 
 // GetRetention returns the positions of retention.
 //
-// Used by: engine.Retention.
+// Used by: operator.Retention.
 // Locks: none. Spans partitions.
 func (q *Queries) GetRetention(ctx context.Context, db DBTX, arg GetRetentionParams) (GetRetentionRow, error) {
 	row := db.QueryRow(ctx, getRetention, arg.NowMs, arg.LookAfterMs)
@@ -157,7 +157,7 @@ type ListLaneRetentionsRow struct {
 
 // ListLaneRetentions returns the lanes with a retention of their own, by name.
 //
-// Used by: engine.Retention.
+// Used by: operator.Retention.
 // Locks: none.
 func (q *Queries) ListLaneRetentions(ctx context.Context, db DBTX, pageSize int32) ([]ListLaneRetentionsRow, error) {
 	rows, err := db.Query(ctx, listLaneRetentions, pageSize)
@@ -273,7 +273,7 @@ type ListOutboxAgesRow struct {
 // ListOutboxAges returns, for each outbox, its floor (0 if no event was deleted) and the time of the oldest event
 // after it (0 if there is none). An event dated in the future is as old as the next one that is not.
 //
-// Used by: engine.Retention.
+// Used by: operator.Retention.
 // Locks: none. Spans partitions.
 func (q *Queries) ListOutboxAges(ctx context.Context, db DBTX, nowMs *int64) ([]ListOutboxAgesRow, error) {
 	rows, err := db.Query(ctx, listOutboxAges, nowMs)
@@ -303,7 +303,7 @@ WHERE source = 'ends'
 
 // RestartRetention makes retention start over at the oldest end that still has its event.
 //
-// Used by: engine.SetLaneRetention.
+// Used by: operator.SetLaneRetention.
 // Locks: retention waits (UPDATE).
 func (q *Queries) RestartRetention(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, restartRetention)
@@ -332,7 +332,7 @@ type SetLaneRetentionParams struct {
 
 // SetLaneRetention sets how long executions of a lane are kept and returns the previous period, 0 for the default.
 //
-// Used by: engine.SetLaneRetention.
+// Used by: operator.SetLaneRetention.
 // Locks: retention waits (the INSERT, for another one of the same lane).
 func (q *Queries) SetLaneRetention(ctx context.Context, db DBTX, arg SetLaneRetentionParams) (int64, error) {
 	row := db.QueryRow(ctx, setLaneRetention, arg.LaneID, arg.RetentionMs, arg.NowMs)

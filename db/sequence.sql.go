@@ -39,7 +39,7 @@ type AdvanceSequencesRow struct {
 // AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
 // transaction holds a row it needs, and nothing was changed.
 //
-// Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
+// Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 // Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
 func (q *Queries) AdvanceSequences(ctx context.Context, db DBTX, arg AdvanceSequencesParams) ([]AdvanceSequencesRow, error) {
 	rows, err := db.Query(ctx, advanceSequences, arg.NowMs, arg.PartitionKeys, arg.SequenceIDs)
@@ -216,7 +216,7 @@ type InsertSequenceEndParams struct {
 
 // InsertSequenceEnd notes a sequence for a look by the background work.
 //
-// Used by: engine.ContinueSequence.
+// Used by: operator.ContinueSequence.
 // Locks: L7 new.
 func (q *Queries) InsertSequenceEnd(ctx context.Context, db DBTX, arg InsertSequenceEndParams) error {
 	_, err := db.Exec(ctx, insertSequenceEnd, arg.PartitionKey, arg.SequenceID)
@@ -453,7 +453,7 @@ type ListTurnsRow struct {
 
 // ListTurns reads the lanes of the claimable first members of sequences, and whether one waits at a gate.
 //
-// Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
+// Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 // Locks: none.
 func (q *Queries) ListTurns(ctx context.Context, db DBTX, arg ListTurnsParams) ([]ListTurnsRow, error) {
 	rows, err := db.Query(ctx, listTurns, arg.SequenceIDs, arg.PartitionKeys)
@@ -500,7 +500,7 @@ type LockSequenceRow struct {
 
 // LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
 //
-// Used by: engine.ContinueSequence.
+// Used by: operator.ContinueSequence.
 // Locks: sequences waits (FOR UPDATE).
 func (q *Queries) LockSequence(ctx context.Context, db DBTX, arg LockSequenceParams) (LockSequenceRow, error) {
 	row := db.QueryRow(ctx, lockSequence, arg.PartitionKey, arg.SequenceID)
@@ -600,7 +600,7 @@ type PassOverParams struct {
 
 // PassOver takes the member a locked sequence stopped at out of it. Then call AdvanceSequences.
 //
-// Used by: engine.ContinueSequence.
+// Used by: operator.ContinueSequence.
 // Locks: sequences held (UPDATE, DELETE).
 func (q *Queries) PassOver(ctx context.Context, db DBTX, arg PassOverParams) error {
 	_, err := db.Exec(ctx, passOver, arg.ExecutionID, arg.PartitionKey, arg.SequenceID)
@@ -661,7 +661,7 @@ type SeatAgainParams struct {
 // SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
 // last. A sequence that stopped at it goes on. Returns whether it has the turn.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
 func (q *Queries) SeatAgain(ctx context.Context, db DBTX, arg SeatAgainParams) (bool, error) {
 	row := db.QueryRow(ctx, seatAgain,

@@ -39,7 +39,7 @@ type DropStepsFromParams struct {
 
 // DropStepsFrom deletes the steps of an execution from a named one on; ”: all. No row: it has none of this name.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
 func (q *Queries) DropStepsFrom(ctx context.Context, db DBTX, arg DropStepsFromParams) (int64, error) {
 	result, err := db.Exec(ctx, dropStepsFrom, arg.PartitionKey, arg.ExecutionID, arg.Name)
@@ -398,7 +398,7 @@ type ReopenCallsParams struct {
 // ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
 // them. No row: it has no such calls.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
 func (q *Queries) ReopenCalls(ctx context.Context, db DBTX, arg ReopenCallsParams) (int64, error) {
 	result, err := db.Exec(ctx, reopenCalls, arg.PartitionKey, arg.ExecutionID)

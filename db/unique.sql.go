@@ -78,7 +78,7 @@ type DropUniqueKeysOfParams struct {
 // DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key a
 // creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
 //
-// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+// Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: keys skips (rows FOR UPDATE). Spans partitions.
 func (q *Queries) DropUniqueKeysOf(ctx context.Context, db DBTX, arg DropUniqueKeysOfParams) error {
 	_, err := db.Exec(ctx, dropUniqueKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -380,7 +380,7 @@ type InsertUniqueKeysParams struct {
 // InsertUniqueKeys gives new keys of unique work to executions about to be created. No row: the key exists, and
 // ListUniqueKeys returns its holder. It waits for a concurrent creator of the same key.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+// Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 // Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
 func (q *Queries) InsertUniqueKeys(ctx context.Context, db DBTX, arg InsertUniqueKeysParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, insertUniqueKeys,
@@ -445,7 +445,7 @@ type ListUniqueKeysRow struct {
 // key. No row: the key is new.
 //
 // Passages: unique_holder.
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+// Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 // Locks: none.
 func (q *Queries) ListUniqueKeys(ctx context.Context, db DBTX, uniqueKeys []pgtype.UUID) ([]ListUniqueKeysRow, error) {
 	rows, err := db.Query(ctx, listUniqueKeys, uniqueKeys)
@@ -577,7 +577,7 @@ type LockUniqueKeysOfParams struct {
 
 // LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
 //
-// Used by: engine.ReplayExecution, engine.ReplayWhere.
+// Used by: operator.Replay, operator.ReplayWhere.
 // Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
 func (q *Queries) LockUniqueKeysOf(ctx context.Context, db DBTX, arg LockUniqueKeysOfParams) error {
 	_, err := db.Exec(ctx, lockUniqueKeysOf, arg.PartitionKeys, arg.ExecutionIDs)
@@ -928,7 +928,7 @@ type TakeOverUniqueKeysParams struct {
 // TakeOverUniqueKeys gives keys of unique work left by other executions to new ones, or those of executions that run
 // again to these once more. No row: the key has another holder by now, or its holder has run again.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+// Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 // Locks: keys waits (UPDATE, in array order). The caller sorts by key.
 func (q *Queries) TakeOverUniqueKeys(ctx context.Context, db DBTX, arg TakeOverUniqueKeysParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, takeOverUniqueKeys,

@@ -33,7 +33,7 @@ type CountSignedWaitpointsParams struct {
 
 // CountSignedWaitpoints counts the waitpoints some keys signed, among the first max_items open ones.
 //
-// Used by: engine.RotateKey.
+// Used by: operator.RotateKey.
 // Locks: none. Spans partitions.
 func (q *Queries) CountSignedWaitpoints(ctx context.Context, db DBTX, arg CountSignedWaitpointsParams) (int64, error) {
 	row := db.QueryRow(ctx, countSignedWaitpoints, arg.Kids, arg.MaxItems)
@@ -223,7 +223,7 @@ type GetWaitpointTokenParams struct {
 
 // GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
 //
-// Used by: engine.WaitpointToken.
+// Used by: operator.WaitpointToken.
 // Locks: none.
 func (q *Queries) GetWaitpointToken(ctx context.Context, db DBTX, arg GetWaitpointTokenParams) (bytea.SecretText, error) {
 	row := db.QueryRow(ctx, getWaitpointToken, arg.PartitionKey, arg.WaitpointID, arg.ExecutionID)
@@ -444,7 +444,7 @@ type ReissueTokenParams struct {
 // is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 //
 // Passages: signed_token.
-// Used by: engine.ReissueToken.
+// Used by: operator.ReissueToken.
 // Locks: L1 held; L5 waits (the row, UPDATE).
 func (q *Queries) ReissueToken(ctx context.Context, db DBTX, arg ReissueTokenParams) (bytea.SecretText, error) {
 	row := db.QueryRow(ctx, reissueToken,

@@ -40,8 +40,8 @@ func (s ClaimSpec) validate() error {
 
 // Claim takes leases on up to limit claimable executions of a lane: highest priority first, then oldest, then by id.
 // limit is 1 to [MaxBatch]. It never waits for a lock: executions that another transaction holds are skipped. The
-// result is empty if nothing was claimable, the lane is paused or the worker instance is drained ([Operator.PauseLane],
-// [Operator.DrainWorker]).
+// result is empty if nothing was claimable, the lane is paused or the worker instance is drained ([operator.PauseLane],
+// [operator.DrainWorker]).
 //
 // Each claim continues an interrupted attempt or opens the next one, with a higher epoch than any earlier claim of the
 // execution. To claim repeatedly, use a [Claimer].

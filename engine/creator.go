@@ -113,7 +113,7 @@ func (r creator) RememberLanes(lanes []string) { r.e.lanes.add(lanes) }
 // Order implements [core.Creator].
 func (r creator) Order(spec ExecutionSpec, nowMs int64) (unique, sequence pgtype.UUID, err error) {
 	if s := spec.Sequence; !s.IsZero() {
-		sequence = sequenceOf(string(spec.Namespace), s.Key).PG()
+		sequence = core.SequenceOf(string(spec.Namespace), s.Key).PG()
 	}
 	if spec.Unique == nil {
 		return unique, sequence, nil

@@ -27,7 +27,7 @@
 //
 // Stop it: [Engine.CancelExecution], [Engine.CancelFlow], [Engine.RequestFlowCancel].
 //
-// Operate: [Engine.Operator] pauses lanes, changes priorities, replays, blocks and revokes.
+// Operate: package operator pauses lanes, changes priorities, replays, blocks and revokes.
 //
 // Write another worker: [Engine.Claim] or [Engine.NewClaimer], [Engine.RenewLeases], [Engine.ReportProgress],
 // [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.ReleaseLeases],

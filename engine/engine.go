@@ -31,7 +31,7 @@ type Config struct {
 	Retention time.Duration
 
 	// OutboxRetention is how long events are kept, including those of deleted executions. A reader of events that was
-	// away for longer has missed those up to the floor that [Operator.Retention] returns. At least
+	// away for longer has missed those up to the floor that [operator.Retention] returns. At least
 	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. The job trim_outboxes applies it.
 	OutboxRetention time.Duration
 

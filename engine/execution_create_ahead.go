@@ -31,7 +31,7 @@ func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creati
 	for i := range creations {
 		c := &creations[i]
 		if !c.sequence.IsZero() {
-			members[sequenceOf(c.namespace, c.sequence.Key)] = []*creation{c}
+			members[core.SequenceOf(c.namespace, c.sequence.Key)] = []*creation{c}
 		}
 		if c.unique == nil {
 			continue

@@ -415,26 +415,11 @@ func (w *growing) move(ctx context.Context, l *linking) error {
 	if err != nil {
 		return err
 	}
-	if err := w.e.blockDownstream(ctx, w.tx, w.partition, block, w.nowMs); err != nil {
+	if err := w.e.c.BlockDownstream(ctx, w.tx, w.partition, block, w.nowMs); err != nil {
 		return err
 	}
 	if err := w.e.c.EnqueueSiblingCancels(ctx, w.tx, cancels, w.nowMs); err != nil {
 		return err
 	}
 	return w.e.c.ResolveAndRecord(ctx, w.tx, skipped, w.nowMs)
-}
-
-// blockDownstream makes members that were never claimed wait for their dependencies again.
-func (e *Engine) blockDownstream(ctx context.Context, tx *core.Txn, partition int16, members []pgtype.UUID, nowMs int64) error {
-	if len(members) == 0 {
-		return nil
-	}
-	holders, err := e.c.Q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
-		PartitionKey: partition, ExecutionIDs: members, NowMs: nowMs,
-	})
-	if err != nil || len(holders) == 0 {
-		return err
-	}
-	tx.Due.Gated()
-	return nil
 }

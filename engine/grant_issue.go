@@ -34,7 +34,7 @@ func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant
 	if err := spec.validate(); err != nil {
 		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.signingKey(ctx, e.c.Reader())
+	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
 	if err != nil {
 		return ClaimGrant{}, core.Wrap(op, err)
 	}
@@ -45,7 +45,7 @@ func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant
 }
 
 // issueClaimGrant grants a locked execution.
-func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable, spec GrantSpec, key signingKey) (ClaimGrant, error) {
+func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable, spec GrantSpec, key core.SigningKey) (ClaimGrant, error) {
 	if x.Granted() {
 		grants, err := e.grantsOf(ctx, tx, x, wire.ClaimGrant)
 		if err != nil {
@@ -75,13 +75,13 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable
 
 // insertGrant signs and writes a grant.
 func (e *Engine) insertGrant(
-	ctx context.Context, tx *core.Txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key signingKey,
+	ctx context.Context, tx *core.Txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key core.SigningKey,
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
 	signed := wire.Grant{
 		Kind: kind, Execution: x.ID, Worker: spec.Worker, WorkerInstance: spec.Instance, ExpiresAtMs: core.AddTTL(x.NowMs, ttlMs),
 	}
-	text := signed.Sign(key.secret, key.kid)
+	text := signed.Sign(key.Secret, key.Kid)
 	grantID := text.ID()
 	err := e.c.Q.InsertGrant(ctx, tx, db.InsertGrantParams{
 		PartitionKey:       x.ID.Partition(),
@@ -156,7 +156,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 	if err := spec.validate(); err != nil {
 		return ClaimGrant{}, false, err
 	}
-	key, err := e.signingKey(ctx, e.c.Reader())
+	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
 	if err != nil {
 		return ClaimGrant{}, false, err
 	}
@@ -190,7 +190,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 
 // grantFirst grants the first candidate that it can lock and that is still claimable.
 func (e *Engine) grantFirst(
-	ctx context.Context, op string, candidates []id.ExecutionID, spec WorkerSpec, key signingKey,
+	ctx context.Context, op string, candidates []id.ExecutionID, spec WorkerSpec, key core.SigningKey,
 ) (ClaimGrant, bool, error) {
 	for len(candidates) > 0 {
 		taken := len(candidates)
@@ -253,7 +253,7 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 	if err := spec.validate(); err != nil {
 		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.signingKey(ctx, e.c.Reader())
+	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
 	if err != nil {
 		return ReclaimGrant{}, core.Wrap(op, err)
 	}

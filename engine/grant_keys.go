@@ -14,32 +14,6 @@ import (
 // keyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
 const keyGrace = 24 * time.Hour
 
-// signingKey is the key that grants are signed with.
-type signingKey struct {
-	kid    string
-	secret wire.Secret
-}
-
-// signingKey reads the newest active key.
-//
-// Errors: [fferr.ErrUnsupported] without one.
-func (e *Engine) signingKey(ctx context.Context, conn db.DBTX) (signingKey, error) {
-	rows, err := e.c.Q.ListSigningKeys(ctx, conn)
-	if err != nil {
-		return signingKey{}, err
-	}
-	for _, row := range rows {
-		if wire.CheckKid(row.Kid) == nil && len(row.Secret.Bytes) == wire.SecretBytes {
-			return signingKey{kid: row.Kid, secret: wire.Secret(row.Secret.Bytes)}, nil
-		}
-	}
-	return signingKey{}, errNoSigningKey()
-}
-
-func errNoSigningKey() error {
-	return &fferr.UnsupportedError{Reason: "the keystore (ff_waitpoint_hmac) has no key to sign with: run `ff key seed`"}
-}
-
 // presented is a grant's key that a worker presents, with its kind and execution.
 type presented struct {
 	kind      wire.GrantKind

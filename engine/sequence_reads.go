@@ -57,13 +57,13 @@ type SequenceFilter struct {
 // DescribeSequence returns a sequence.
 //
 // Errors: [fferr.ErrNotFound] if no execution is in it; [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (SequenceState, error) {
+func (e *Engine) DescribeSequence(ctx context.Context, name SequenceName) (SequenceState, error) {
 	const op = "describe sequence"
-	s, err := name.check(o.e)
+	s, err := name.check(e)
 	if err != nil {
 		return SequenceState{}, core.Wrap(op, err)
 	}
-	row, err := o.e.c.Q.GetSequence(ctx, o.e.c.Reader(), db.GetSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
+	row, err := e.c.Q.GetSequence(ctx, e.c.Reader(), db.GetSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
 	if err != nil {
 		return SequenceState{}, core.Wrap(op, name.orNotFound(err))
 	}
@@ -75,18 +75,18 @@ func (o Operator) DescribeSequence(ctx context.Context, name SequenceName) (Sequ
 // be short or empty, with a cursor that continues after them.
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
-func (o Operator) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
+func (e *Engine) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
 	const op = "list sequences"
-	page, err := o.listSequences(ctx, filter, after, limit)
+	page, err := e.listSequences(ctx, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Sequences iterates over the sequences that [Operator.ListSequences] lists, a page at a time.
-func (o Operator) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
-	return core.Pages(func(after string) (Page[SequenceState], error) { return o.ListSequences(ctx, filter, after, MaxPage) })
+// Sequences iterates over the sequences that [Engine.ListSequences] lists, a page at a time.
+func (e *Engine) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
+	return core.Pages(func(after string) (Page[SequenceState], error) { return e.ListSequences(ctx, filter, after, MaxPage) })
 }
 
-func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after string, limit int) (page Page[SequenceState], err error) {
+func (e *Engine) listSequences(ctx context.Context, f SequenceFilter, after string, limit int) (page Page[SequenceState], err error) {
 	if limit, err = core.PageSize(limit); err != nil {
 		return page, err
 	}
@@ -103,7 +103,7 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 		s := core.SequenceID(last)
 		params.AfterPartitionKey, params.AfterSequenceID = s.Partition(), s.PG()
 	}
-	rows, err := o.e.c.Q.ListSequences(ctx, o.e.c.Reader(), params)
+	rows, err := e.c.Q.ListSequences(ctx, e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -123,21 +123,21 @@ func (o Operator) listSequences(ctx context.Context, f SequenceFilter, after str
 // exist has none.
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func (o Operator) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
+func (e *Engine) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
 	const op = "list members of a sequence"
-	page, err := o.listSequenceMembers(ctx, name, after, limit)
+	page, err := e.listSequenceMembers(ctx, name, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// SequenceMembers iterates over the executions that [Operator.ListSequenceMembers] lists, a page at a time.
-func (o Operator) SequenceMembers(ctx context.Context, name SequenceName) iter.Seq2[SequenceMember, error] {
+// SequenceMembers iterates over the executions that [Engine.ListSequenceMembers] lists, a page at a time.
+func (e *Engine) SequenceMembers(ctx context.Context, name SequenceName) iter.Seq2[SequenceMember, error] {
 	return core.Pages(func(after string) (Page[SequenceMember], error) {
-		return o.ListSequenceMembers(ctx, name, after, MaxPage)
+		return e.ListSequenceMembers(ctx, name, after, MaxPage)
 	})
 }
 
-func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (page Page[SequenceMember], err error) {
-	s, err := name.check(o.e)
+func (e *Engine) listSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (page Page[SequenceMember], err error) {
+	s, err := name.check(e)
 	if err != nil {
 		return page, err
 	}
@@ -156,7 +156,7 @@ func (o Operator) listSequenceMembers(ctx context.Context, name SequenceName, af
 		}
 		params.AfterPlace = int64(binary.BigEndian.Uint64(last))
 	}
-	rows, err := o.e.c.Q.ListSequenceMembers(ctx, o.e.c.Reader(), params)
+	rows, err := e.c.Q.ListSequenceMembers(ctx, e.c.Reader(), params)
 	if err != nil {
 		return page, err
 	}

@@ -22,7 +22,7 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 	for _, i := range r.creates {
 		c := &r.creations[i]
 		if _, isNew := r.created[c.id]; isNew && !c.sequence.IsZero() {
-			s := sequenceOf(c.namespace, c.sequence.Key)
+			s := core.SequenceOf(c.namespace, c.sequence.Key)
 			members[s] = append(members[s], c)
 		}
 	}

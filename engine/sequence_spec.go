@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"maps"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // MaxSequenceKey is the largest size of a [Sequence.Key] in bytes.
-const MaxSequenceKey = 512
+const MaxSequenceKey = core.MaxSequenceKey
 
 // SequenceTag is the tag of an execution in a sequence with the key of the sequence.
 const SequenceTag = "ffx.sequence"
@@ -31,7 +30,7 @@ type OnFailure string
 // The ways of a sequence after a failure.
 const (
 	// SequenceStops is the default: later executions wait until the failed one is replayed and succeeds, or until
-	// [Operator.ContinueSequence].
+	// [operator.ContinueSequence].
 	SequenceStops OnFailure = ""
 
 	// SequenceSkips lets the next execution run.
@@ -92,28 +91,17 @@ func (c *creation) setSequence(spec *ExecutionSpec) error {
 	return nil
 }
 
-// sequenceOf returns the id of a sequence: the first bytes of SHA-256 over the namespace, a zero byte and the key.
-func sequenceOf(namespace, key string) core.SequenceID {
-	digest := sha256.Sum256([]byte(namespace + "\x00" + key))
-	return core.SequenceID(digest[:16])
-}
-
 // SequenceName identifies a sequence.
 type SequenceName struct {
 	Namespace id.Namespace // default: the engine's
 	Key       string
 }
 
-func (n *SequenceName) check(e *Engine) (core.SequenceID, error) {
-	namespace, err := e.c.NamespaceOr(n.Namespace)
-	if err != nil {
-		return core.SequenceID{}, err
+func (n *SequenceName) check(e *Engine) (s core.SequenceID, err error) {
+	if n.Namespace, err = e.c.NamespaceOr(n.Namespace); err != nil {
+		return s, err
 	}
-	n.Namespace = namespace
-	if n.Key == "" {
-		return core.SequenceID{}, core.Invalid("sequence key", "is empty")
-	}
-	return sequenceOf(string(namespace), n.Key), core.CheckText("sequence key", n.Key, MaxSequenceKey)
+	return e.c.CheckSequence(n.Namespace, n.Key)
 }
 
 func (n *SequenceName) orNotFound(err error) error {

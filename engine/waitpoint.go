@@ -80,7 +80,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 			WaitpointKey: string(spec.Key),
 		})
 		if core.IsNoRow(err) {
-			err = errNoSigningKey()
+			err = core.ErrNoSigningKey()
 		}
 		w.Token = wire.WaitpointToken(token)
 		return w, err

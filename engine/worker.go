@@ -71,7 +71,7 @@ type Heartbeat struct {
 type Presence struct {
 	Fresh        bool      // by this call: it was not registered, or no longer live
 	ExpiresAt    time.Time // when it stops being live without another heartbeat, by the database's clock
-	DrainedSince time.Time // by [Operator.DrainWorker]; zero: it is not drained
+	DrainedSince time.Time // by [operator.DrainWorker]; zero: it is not drained
 }
 
 // RegisterWorker registers a worker process, so that [Engine.Workers] lists it until its TTL has passed without a
@@ -199,7 +199,7 @@ func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
 }
 
 // MarkWorkerDead removes a worker from the registry and stores the reason, which may be empty and has at most 256
-// bytes. Its leases are not touched: they expire, or [Operator.RevokeLease] ends them. If the process still runs it
+// bytes. Its leases are not touched: they expire, or [operator.Revoke] ends them. If the process still runs it
 // registers again. worker limits the call to a process of that pool; "" means any.
 //
 // Errors: [fferr.ErrNotFound] if the worker is not registered; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one

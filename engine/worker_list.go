@@ -28,7 +28,7 @@ type RegisteredWorker struct {
 	HeartbeatAt  time.Time     // the last one
 	TTL          time.Duration // how long it is live after a heartbeat
 	Live         bool          // at the time of the call, by the database's clock
-	DrainedSince time.Time     // by [Operator.DrainWorker]; zero: it is not drained
+	DrainedSince time.Time     // by [operator.DrainWorker]; zero: it is not drained
 }
 
 // WorkerFilter selects registered workers; the zero value selects all live ones. A worker must match all fields.
@@ -41,19 +41,7 @@ type WorkerFilter struct {
 }
 
 func (f *WorkerFilter) check() error {
-	if f.Lane != "" {
-		if err := f.Lane.Validate(); err != nil {
-			return core.InvalidBecause("WorkerFilter.Lane", err)
-		}
-	}
-	for field, text := range map[string]string{
-		"WorkerFilter.Namespace": string(f.Namespace), "WorkerFilter.Worker": string(f.Worker), "WorkerFilter.Instance": string(f.Instance),
-	} {
-		if err := core.CheckText(field, text, core.MaxKind); err != nil {
-			return err
-		}
-	}
-	return nil
+	return core.CheckWorkers(f.Namespace, f.Worker, f.Instance, f.Lane)
 }
 
 // ListWorkers returns a page of the registered workers that match a filter, in byte order of namespace and instance.

@@ -28,7 +28,7 @@ var (
 	ErrEnded = sentinel("execution has ended")
 
 	// ErrCompleted means the execution has completed, and a replay would repeat the effects. Nothing was written.
-	// engine.ReplayCompleted allows it. Carried by [StateError].
+	// operator.ReplayCompleted allows it. Carried by [StateError].
 	ErrCompleted = sentinel("execution has completed")
 
 	// ErrStaleLease means a newer lease was given, or the lease was taken away. The holder must stop work and discard the

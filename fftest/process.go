@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // errKilled is the error of a dead process's calls.
@@ -222,7 +222,7 @@ func numbers(pids []uint32) []int64 {
 // claimed the execution. Call LoseLease in the handler, whose outcome then counts for nothing.
 func (k *Kit) LoseLease(x id.ExecutionID) {
 	k.t.Helper()
-	revoked, err := k.Engine.Operator().RevokeLease(k.t.Context(), engine.RevokeSpec{ID: x, Reason: "fftest"})
+	revoked, err := operator.Revoke(k.t.Context(), k.Engine, operator.RevokeSpec{ID: x, Reason: "fftest"})
 	if err == nil && revoked.NotRevoked != "" {
 		err = fmt.Errorf("%s", revoked.NotRevoked)
 	}

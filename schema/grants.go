@@ -21,7 +21,7 @@ type GrantOptions struct {
 	Creator bool
 	// Worker may claim and settle executions, run background work, and run named consumers of events.
 	Worker bool
-	// Operator may call the operations of engine.Operator, cancel, and move named consumers.
+	// Operator may call the functions of package operator, cancel, and move named consumers.
 	Operator bool
 }
 

@@ -33,7 +33,7 @@ again has another idempotency key than in the other execution.`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
-				fork, err := eng.Operator().Fork(ctx, execution, engine.ForkSpec{Before: before})
+				fork, err := eng.Fork(ctx, execution, engine.ForkSpec{Before: before})
 				if err != nil {
 					return err
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -89,8 +90,8 @@ discarded. Flow members that can no longer run because of this are skipped.` + w
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
 				return a.changeWhere(ctx, f, asJSON, bulkChange{
-					"Cancel", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
-						return o.CancelWhere(ctx, filter, reason, bulk)
+					"Cancel", func(o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error) {
+						return operator.CancelWhere(ctx, o, filter, reason, bulk)
 					},
 				})
 			}
@@ -136,7 +137,7 @@ func (a *app) executionDelayCommand() *cobra.Command {
 					}
 					at = now.Add(span)
 				}
-				return eng.Operator().DelayExecution(ctx, x, at)
+				return operator.Delay(ctx, eng, x, at)
 			})
 		}),
 	}
@@ -167,13 +168,13 @@ ranges from 0, the lowest, to %d. Its place in the lane's queue changes at once.
 			}
 			if len(args) == 1 {
 				return a.changeWhere(ctx, f, asJSON, bulkChange{
-					"Change the priority of", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
-						return o.PrioritizeWhere(ctx, filter, priority, bulk)
+					"Change the priority of", func(o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error) {
+						return operator.PrioritizeWhere(ctx, o, filter, priority, bulk)
 					},
 				})
 			}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
-				return eng.Operator().ChangePriority(ctx, x, priority)
+				return operator.Prioritize(ctx, eng, x, priority)
 			})
 		}),
 	}
@@ -197,10 +198,10 @@ of that worker instance; "ff execution show" prints both.`,
 		Example: `  ff execution revoke $ID --reason "the handler hangs"`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			spec := engine.RevokeSpec{Lease: wire.ExpectedLease(lease), Instance: id.WorkerInstanceID(instance), Reason: reason}
+			spec := operator.RevokeSpec{Lease: wire.ExpectedLease(lease), Instance: id.WorkerInstanceID(instance), Reason: reason}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
 				spec.ID = x
-				revoked, err := eng.Operator().RevokeLease(ctx, spec)
+				revoked, err := operator.Revoke(ctx, eng, spec)
 				if err == nil && revoked.NotRevoked != "" {
 					err = &stepError{fmt.Errorf("no lease was revoked: %s", notRevoked[revoked.NotRevoked]), "look at it with `ff execution show`", exitFailed}
 				}
@@ -217,8 +218,8 @@ of that worker instance; "ff execution show" prints both.`,
 }
 
 // notRevoked maps the engine's reasons to text.
-var notRevoked = map[engine.NotRevoked]string{
-	engine.NoActiveLease: "it has no active lease", engine.AnotherInstance: "another instance holds it", engine.AnotherLease: "it has another lease",
+var notRevoked = map[operator.NotRevoked]string{
+	operator.NoActiveLease: "it has no active lease", operator.AnotherInstance: "another instance holds it", operator.AnotherLease: "it has another lease",
 }
 
 func (a *app) executionBlockCommand() *cobra.Command {
@@ -237,7 +238,7 @@ the reason.`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
-				blocking, err := eng.Operator().BlockExecution(ctx, x, state.PausedByOperator, reason)
+				blocking, err := operator.Block(ctx, eng, x, state.PausedByOperator, reason)
 				if err == nil && blocking.Rejected != "" {
 					err = &stepError{fmt.Errorf("it was not blocked: %s", rejected[blocking.Rejected]), "look at it with `ff execution show`", exitFailed}
 				}
@@ -251,8 +252,8 @@ the reason.`,
 }
 
 // rejected are the reasons in words.
-var rejected = map[engine.Rejection]string{
-	engine.RejectedEnded: "it has ended", engine.RejectedNotEligible: "it runs, is granted to a worker, or waits for something else",
+var rejected = map[operator.Rejection]string{
+	operator.RejectedEnded: "it has ended", operator.RejectedNotEligible: "it runs, is granted to a worker, or waits for something else",
 }
 
 func (a *app) executionUnblockCommand() *cobra.Command {
@@ -266,7 +267,7 @@ route, its lane or an operator. "ff execution show" prints the reason.`,
 		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
-				return eng.Operator().UnblockExecution(ctx, x, "")
+				return operator.Unblock(ctx, eng, x, "")
 			})
 		}),
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -24,16 +25,16 @@ type retryFlags struct {
 }
 
 // options converts the flags to options of a replay.
-func (f *retryFlags) options() []engine.ReplayOption {
-	var options []engine.ReplayOption
+func (f *retryFlags) options() []operator.ReplayOption {
+	var options []operator.ReplayOption
 	if f.completed {
-		options = append(options, engine.ReplayCompleted)
+		options = append(options, operator.ReplayCompleted)
 	}
 	if f.noSteps {
-		options = append(options, engine.ReplayWithoutSteps)
+		options = append(options, operator.ReplayWithoutSteps)
 	}
 	if f.from != "" {
-		options = append(options, engine.ReplayFromStep(f.from))
+		options = append(options, operator.ReplayFromStep(f.from))
 	}
 	return options
 }
@@ -112,7 +113,7 @@ Many are selected by --where.` + whereHelp,
 
 // retryOne replays an execution, or ends its delay.
 func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retryFlags) error {
-	_, err := eng.Operator().ReplayExecution(ctx, x, r.options()...)
+	_, err := operator.Replay(ctx, eng, x, r.options()...)
 	if !errors.Is(err, fferr.ErrNotEnded) || r.noSteps || r.from != "" {
 		return err
 	}
@@ -120,7 +121,7 @@ func retryOne(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r retry
 	if clockErr != nil {
 		return clockErr
 	}
-	return eng.Operator().DelayExecution(ctx, x, now)
+	return operator.Delay(ctx, eng, x, now)
 }
 
 // checkState checks that executions in a state can be retried.
@@ -144,8 +145,8 @@ func (a *app) retryWhere(ctx context.Context, w whereFlags, r retryFlags) error 
 		return asUsageOfWhere(err)
 	}
 	return a.changeWhere(ctx, w, r.asJSON, bulkChange{
-		"Retry", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
-			return o.ReplayWhere(ctx, filter, bulk, r.options()...)
+		"Retry", func(o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error) {
+			return operator.ReplayWhere(ctx, o, filter, bulk, r.options()...)
 		},
 	})
 }
@@ -214,7 +215,7 @@ func (b *bulk) retry(ctx context.Context, x id.ExecutionID, name string) error {
 	b.seen++
 	var err error
 	if !b.dryRun {
-		_, err = b.eng.Operator().ReplayExecution(ctx, x, b.options()...)
+		_, err = operator.Replay(ctx, b.eng, x, b.options()...)
 	}
 	switch {
 	case err == nil:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // whereHelp is the common part of the help for commands on many executions.
@@ -36,7 +37,7 @@ func (f *whereFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.where, "where", nil, "select executions by `NAME=VALUE`; may be repeated")
 	flags.StringVar(&f.after, "after", "", "continue after the cursor that a run with the same --where printed")
-	flags.IntVar(&f.batch, "batch", engine.DefaultBulkBatch, "executions of a transaction")
+	flags.IntVar(&f.batch, "batch", operator.DefaultBulkBatch, "executions of a transaction")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "count the executions, without changing anything")
 	flags.BoolVar(&f.yes, "yes", false, "don't ask before the change")
 }
@@ -94,7 +95,7 @@ func (f *whereFlags) list() (*listFlags, error) {
 // bulkChange is a change of many executions, in words such as "cancel", and its operation.
 type bulkChange struct {
 	words string
-	run   func(engine.Operator, engine.ExecutionFilter, engine.Bulk) (engine.BulkProgress, error)
+	run   func(*engine.Engine, engine.ExecutionFilter, operator.Bulk) (operator.BulkProgress, error)
 }
 
 // bulkView is the JSON of a change of many executions.
@@ -130,9 +131,9 @@ func (a *app) changeWhere(ctx context.Context, f whereFlags, asJSON bool, change
 		if err != nil {
 			return err
 		}
-		bulk, total := engine.Bulk{DryRun: true, Batch: f.batch, After: f.after}, 0
+		bulk, total := operator.Bulk{DryRun: true, Batch: f.batch, After: f.after}, 0
 		if !f.dryRun && !f.yes {
-			would, err := change.run(eng.Operator(), filter, bulk)
+			would, err := change.run(eng, filter, bulk)
 			if err != nil {
 				return asUsageOfWhere(err)
 			}
@@ -149,14 +150,14 @@ func (a *app) changeWhere(ctx context.Context, f whereFlags, asJSON bool, change
 
 // runWhere runs the operation with its progress on the standard error, and prints the counts.
 func (a *app) runWhere(
-	eng *engine.Engine, filter engine.ExecutionFilter, bulk engine.Bulk, total int, asJSON bool, change bulkChange,
+	eng *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk, total int, asJSON bool, change bulkChange,
 ) error {
 	shown := newBulkDisplay(a.stderr, total)
-	bulk.Progress = func(p engine.BulkProgress) error {
+	bulk.Progress = func(p operator.BulkProgress) error {
 		shown.progress(p)
 		return nil
 	}
-	got, err := change.run(eng.Operator(), filter, bulk)
+	got, err := change.run(eng, filter, bulk)
 	shown.close()
 	switch {
 	case err != nil && got.Next != bulk.After:
@@ -204,7 +205,7 @@ func countOf(n int) string {
 }
 
 // counts returns the counts of a run in words.
-func counts(p engine.BulkProgress) string {
+func counts(p operator.BulkProgress) string {
 	return fmt.Sprintf("%s matched: %d changed, %d refused, %d busy.", countOf(p.Matched), p.Changed, p.Refused, p.Busy)
 }
 
@@ -223,8 +224,8 @@ refused, and so are members of flows: a flow is kept and deleted as a whole.` + 
 		Args: onlyWhere(&f.where),
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			return a.changeWhere(ctx, f, asJSON, bulkChange{
-				"Delete", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
-					return o.DeleteWhere(ctx, filter, bulk)
+				"Delete", func(o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error) {
+					return operator.DeleteWhere(ctx, o, filter, bulk)
 				},
 			})
 		}),
@@ -252,8 +253,8 @@ blocked, waiting and running ones are refused.` + whereHelp,
 				return &usageError{problem: fmt.Sprintf("--to: %v", err), next: "pass the lane to move to"}
 			}
 			return a.changeWhere(ctx, f, asJSON, bulkChange{
-				"Move", func(o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error) {
-					return o.MoveWhere(ctx, filter, id.LaneID(to), bulk)
+				"Move", func(o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error) {
+					return operator.MoveWhere(ctx, o, filter, id.LaneID(to), bulk)
 				},
 			})
 		}),

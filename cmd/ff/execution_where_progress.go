@@ -11,7 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // confirm asks a question on the standard error, and returns an error unless the answer is yes.
@@ -57,7 +57,7 @@ func newBulkDisplay(to io.Writer, total int) *bulkDisplay {
 	return d
 }
 
-func (d *bulkDisplay) progress(p engine.BulkProgress) {
+func (d *bulkDisplay) progress(p operator.BulkProgress) {
 	switch now := time.Now(); {
 	case d.writer != nil:
 		d.tracker.SetValue(int64(p.Matched))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 func (a *app) keyCommand() *cobra.Command {
@@ -44,7 +45,7 @@ func (a *app) keyListCommand() *cobra.Command {
 		Args:    noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				keys, err := eng.Operator().Keys(ctx)
+				keys, err := operator.Keys(ctx, eng)
 				if err != nil {
 					return err
 				}
@@ -106,7 +107,7 @@ keystore has a key that signs, seed changes nothing: "ff key rotate" replaces it
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
 				kid := keyArgument(args)
-				seed, err := eng.Operator().SeedKey(ctx, kid, secret)
+				seed, err := operator.SeedKey(ctx, eng, kid, secret)
 				if err != nil {
 					return asUsage(err)
 				}
@@ -165,7 +166,7 @@ grant or wait lasts. --grace 0s ends a compromised key at once.`,
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
 				kid := keyArgument(args)
-				rotation, err := eng.Operator().RotateKey(ctx, kid, secret, grace)
+				rotation, err := operator.RotateKey(ctx, eng, kid, secret, grace)
 				if err != nil {
 					return asUsage(err)
 				}
@@ -184,7 +185,7 @@ grant or wait lasts. --grace 0s ends a compromised key at once.`,
 }
 
 // previousKey describes the effect of a rotation on the previous signing key.
-func previousKey(rotation engine.KeyRotation, grace time.Duration) string {
+func previousKey(rotation operator.KeyRotation, grace time.Duration) string {
 	switch {
 	case !rotation.Rotated:
 		return "It did so already, and nothing changed."
@@ -196,7 +197,7 @@ func previousKey(rotation engine.KeyRotation, grace time.Duration) string {
 		text = fmt.Sprintf("Key %s is deleted.", printable(rotation.Previous))
 	}
 	if rotation.Waitpoints > 0 {
-		text += fmt.Sprintf("\n%d of the first %d open waitpoints have links of it: see `ff waitpoint reissue`.", rotation.Waitpoints, engine.MaxCountedWaitpoints)
+		text += fmt.Sprintf("\n%d of the first %d open waitpoints have links of it: see `ff waitpoint reissue`.", rotation.Waitpoints, operator.MaxCountedWaitpoints)
 	}
 	return text
 }

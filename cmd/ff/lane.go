@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
@@ -163,7 +164,7 @@ A lane without any executions is refused, unless --create is given.`,
 		Args:    oneLane,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onLane(ctx, args[0], &create, func(eng *engine.Engine, lane id.LaneID) error {
-				if err := eng.Operator().PauseLane(ctx, lane, reason); err != nil {
+				if err := operator.PauseLane(ctx, eng, lane, reason); err != nil {
 					return asUsage(err)
 				}
 				return a.sayLane(laneState{ID: lane, Paused: true}, asJSON)
@@ -185,7 +186,7 @@ func (a *app) laneResumeCommand() *cobra.Command {
 		Args:    oneLane,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onLane(ctx, args[0], nil, func(eng *engine.Engine, lane id.LaneID) error {
-				if err := eng.Operator().ResumeLane(ctx, lane); err != nil {
+				if err := operator.ResumeLane(ctx, eng, lane); err != nil {
 					return asUsage(err)
 				}
 				return a.sayLane(laneState{ID: lane}, asJSON)
@@ -233,7 +234,7 @@ A lane without any executions is refused, unless --create is given.
 				return err
 			}
 			return a.onLane(ctx, args[0], &create, func(eng *engine.Engine, lane id.LaneID) error {
-				if err := eng.Operator().SetLaneRetention(ctx, lane, span); err != nil {
+				if err := operator.SetLaneRetention(ctx, eng, lane, span); err != nil {
 					return asUsage(err)
 				}
 				kept, err := keptOn(ctx, eng, lane)
@@ -289,7 +290,7 @@ func keptText(span time.Duration) string {
 
 // keptOn returns the retention of a lane.
 func keptOn(ctx context.Context, eng *engine.Engine, lane id.LaneID) (string, error) {
-	status, err := eng.Operator().Retention(ctx)
+	status, err := operator.Retention(ctx, eng)
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 func (a *app) retentionCommand() *cobra.Command {
@@ -32,7 +33,7 @@ behind, no worker runs the background work, or it is too slow.`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
-				status, err := eng.Operator().Retention(ctx)
+				status, err := operator.Retention(ctx, eng)
 				if err != nil {
 					return err
 				}
@@ -67,7 +68,7 @@ type outboxView struct {
 	Oldest string `json:"oldest,omitempty"`
 }
 
-func newRetentionView(s engine.RetentionStatus) *retentionView {
+func newRetentionView(s operator.RetentionStatus) *retentionView {
 	view := &retentionView{
 		NextEnd: timestamp(s.NextEnd), BehindSeconds: s.Behind.Seconds(), Waiting: s.Waiting, NextDue: timestamp(s.NextDue),
 		Deleted: s.Deleted, DeletedLately: s.DeletedLately, FlowsDeleted: s.FlowsDeleted, Lanes: []laneRetention{}, Outboxes: []outboxView{},

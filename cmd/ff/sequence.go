@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 func (a *app) sequenceCommand() *cobra.Command {
@@ -98,7 +99,7 @@ func (a *app) sequenceListCommand() *cobra.Command {
 	cmd := listCommand(a, &cobra.Command{Short: "List the sequences that have executions", Example: `  ff sequence list --stopped`},
 		"sequences", newSequenceView, printSequences,
 		func(ctx context.Context, eng *engine.Engine) iter.Seq2[engine.SequenceState, error] {
-			return eng.Operator().Sequences(ctx, engine.SequenceFilter{Stopped: stopped})
+			return eng.Sequences(ctx, engine.SequenceFilter{Stopped: stopped})
 		})
 	cmd.Flags().BoolVar(&stopped, "stopped", false, "only sequences that stopped at a failed execution")
 	return cmd
@@ -132,11 +133,11 @@ func (a *app) sequenceShowCommand() *cobra.Command {
 		Short:   "Show a sequence with its first executions in their order",
 		Example: `  ff sequence show "account 4711"`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.SequenceName) (any, string, error) {
-		s, err := eng.Operator().DescribeSequence(ctx, name)
+		s, err := eng.DescribeSequence(ctx, name)
 		if err != nil {
 			return nil, "", err
 		}
-		members, err := eng.Operator().ListSequenceMembers(ctx, name, "", 100)
+		members, err := eng.ListSequenceMembers(ctx, name, "", 100)
 		v := newSequenceView(s)
 		t := newTable(table.Row{"PLACE", "EXECUTION", "KIND", "STATE"})
 		for _, m := range members.Items {
@@ -160,7 +161,7 @@ func (a *app) sequenceContinueCommand() *cobra.Command {
 		Short:   "Pass over the failed execution that a sequence stopped at",
 		Example: `  ff sequence continue "account 4711"`,
 	}, func(ctx context.Context, eng *engine.Engine, name engine.SequenceName) (any, string, error) {
-		err := eng.Operator().ContinueSequence(ctx, name)
+		err := operator.ContinueSequence(ctx, eng, name)
 		return map[string]any{"key": name.Key, "stopped": false}, fmt.Sprintf("Sequence %s continues.\n", printable(name.Key)), err
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 )
 
@@ -114,7 +115,7 @@ If the same key signs still, the link stays the same: rotate the key first.`,
 				return &usageError{problem: fmt.Sprintf("%s is not the id of a waitpoint", printable(args[1])), next: "run `ff waitpoint list`"}
 			}
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
-				token, err := eng.Operator().ReissueToken(ctx, execution, point)
+				token, err := operator.ReissueToken(ctx, eng, execution, point)
 				if err != nil {
 					return err
 				}

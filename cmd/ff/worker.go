@@ -9,6 +9,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 func (a *app) workerCommand() *cobra.Command {
@@ -36,7 +37,7 @@ With --pool or --lane it drains the running workers of a pool, or those that cla
 from a lane. Workers that start later claim.`,
 		Example: `  ff worker drain worker-7f9c
   ff worker drain --pool images`,
-	}, true, engine.Operator.DrainWorker, engine.Operator.DrainWorkers)
+	}, true, operator.DrainWorker, operator.DrainWorkers)
 }
 
 func (a *app) workerResumeCommand() *cobra.Command {
@@ -45,13 +46,13 @@ func (a *app) workerResumeCommand() *cobra.Command {
 		Short: "Let a drained worker claim again",
 		Example: `  ff worker resume worker-7f9c
   ff worker resume --pool images`,
-	}, false, engine.Operator.ResumeWorker, engine.Operator.ResumeWorkers)
+	}, false, operator.ResumeWorker, operator.ResumeWorkers)
 }
 
 // workerChange builds a command for changing a worker instance, or the workers of a pool or a lane.
 func (a *app) workerChange(
-	cmd *cobra.Command, drained bool, one func(engine.Operator, context.Context, id.WorkerInstanceID) error,
-	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
+	cmd *cobra.Command, drained bool, one func(context.Context, *engine.Engine, id.WorkerInstanceID) error,
+	many func(context.Context, *engine.Engine, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
 ) *cobra.Command {
 	var asJSON bool
 	var pool, lane string
@@ -73,14 +74,14 @@ func (a *app) workerChange(
 			defer eng.Flush()
 			if len(args) == 0 {
 				filter := engine.WorkerFilter{Worker: id.WorkerID(pool), Lane: id.LaneID(lane)}
-				instances, err := changeAll(ctx, eng.Operator(), filter, many)
+				instances, err := changeAll(ctx, eng, filter, many)
 				if err != nil {
 					return asUsage(err)
 				}
 				return a.writeChanged(instances, drained, asJSON, word)
 			}
 			instance := id.WorkerInstanceID(args[0])
-			if err := one(eng.Operator(), ctx, instance); err != nil {
+			if err := one(ctx, eng, instance); err != nil {
 				return asUsage(err)
 			}
 			if asJSON {
@@ -98,11 +99,11 @@ func (a *app) workerChange(
 
 // changeAll changes all workers matching a filter.
 func changeAll(
-	ctx context.Context, o engine.Operator, filter engine.WorkerFilter,
-	many func(engine.Operator, context.Context, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
+	ctx context.Context, o *engine.Engine, filter engine.WorkerFilter,
+	many func(context.Context, *engine.Engine, engine.WorkerFilter) ([]id.WorkerInstanceID, error),
 ) (all []id.WorkerInstanceID, err error) {
 	for {
-		changed, err := many(o, ctx, filter)
+		changed, err := many(ctx, o, filter)
 		all = append(all, changed...)
 		if err != nil || len(changed) < engine.MaxPage {
 			return all, err

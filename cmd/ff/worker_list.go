@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // workersView is the JSON of `ff worker list`.
@@ -124,7 +125,7 @@ func workersOf(ctx context.Context, eng *engine.Engine, filter engine.WorkerFilt
 		}
 		view.Workers = append(view.Workers, newWorkerView(&w))
 	}
-	for w, err := range eng.Operator().DrainedWorkers(ctx) {
+	for w, err := range operator.DrainedWorkers(ctx, eng) {
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@
 -- BlockExecution blocks an execution the caller has locked, for a reason, and withdraws its admission. The caller
 -- deletes its grants.
 --
--- Used by: engine.BlockExecution.
+-- Used by: operator.Block.
 -- Locks: L1 held.
 UPDATE ff_exec_core AS e
 SET
@@ -31,7 +31,7 @@ WHERE
 -- UnblockExecution makes a blocked execution the caller has locked claimable. An execution with a budget or quota need
 -- not pass that gate again.
 --
--- Used by: engine.UnblockExecution.
+-- Used by: operator.Unblock.
 -- Locks: L1 held.
 UPDATE ff_exec_core AS e
 SET
@@ -56,7 +56,7 @@ WHERE
 -- name: DropGrants :exec
 -- DropGrants deletes the grants of an execution the caller has locked.
 --
--- Used by: engine.BlockExecution.
+-- Used by: operator.Block.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS g
 WHERE
@@ -67,7 +67,7 @@ WHERE
 -- ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
 -- by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 --
--- Used by: engine.ListBlockedExecutions.
+-- Used by: operator.ListBlockedExecutions.
 -- Locks: none. Spans partitions.
 SELECT
     b.partition_key,
@@ -109,7 +109,7 @@ LIMIT @page_size::integer;
 -- registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
 -- lanes and whether each is claimable; one that names a budget or quota goes to its gate.
 --
--- Used by: engine.UnblockRoutes.
+-- Used by: upkeep.UnblockRoutes.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.
 WITH served AS MATERIALIZED (
     -- The capabilities of live workers, by lane.

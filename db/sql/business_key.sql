@@ -109,7 +109,7 @@ WHERE
 -- never really waits: a key is locked only by the transaction that creates or deletes its holder.
 --
 -- Passages: dropped_business_keys.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: keys waits (DELETE). Spans partitions.
 DELETE FROM ffx_business_key AS k
 USING (

@@ -4,7 +4,7 @@
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
 -- Passages: held_execution.
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 -- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
@@ -112,7 +112,7 @@ WHERE
 -- unchanged.
 --
 -- Passages: set_ended, held_execution, held_attempt, lease_events.
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 -- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

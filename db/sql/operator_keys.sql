@@ -1,14 +1,14 @@
 -- name: LockKeys :exec
 -- LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
 --
--- Used by: engine.SeedKey, engine.RotateKey, upkeep.SweepWaits.
+-- Used by: operator.SeedKey, operator.RotateKey, upkeep.SweepWaits.
 -- Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
 LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: ListKeys :many
 -- ListKeys lists the keys without their secrets, the newest first. usable: the secret has the right length.
 --
--- Used by: engine.Keys, engine.SeedKey, engine.RotateKey.
+-- Used by: operator.Keys, operator.SeedKey, operator.RotateKey.
 -- Locks: none.
 SELECT
     k.kid,
@@ -26,7 +26,7 @@ LIMIT 1000;
 -- name: GetKeySecret :one
 -- GetKeySecret reads the secret of a key. No row: there is no such key.
 --
--- Used by: engine.SeedKey, engine.RotateKey.
+-- Used by: operator.SeedKey, operator.RotateKey.
 -- Locks: none.
 SELECT k.secret
 FROM ff_waitpoint_hmac AS k
@@ -35,7 +35,7 @@ WHERE k.kid = @kid;
 -- name: InsertKey :exec
 -- InsertKey adds a key that signs from now on: its time is after that of every other key, whatever the clock says.
 --
--- Used by: engine.SeedKey, engine.RotateKey.
+-- Used by: operator.SeedKey, operator.RotateKey.
 -- Locks: keystore held.
 INSERT INTO ff_waitpoint_hmac (kid, secret, rotated_at_ms, active)
 VALUES (
@@ -48,7 +48,7 @@ VALUES (
 -- name: RetireKeys :exec
 -- RetireKeys lets the active keys sign no longer. They verify until their grace is over.
 --
--- Used by: engine.RotateKey.
+-- Used by: operator.RotateKey.
 -- Locks: keystore held.
 UPDATE ff_waitpoint_hmac AS k
 SET
@@ -59,7 +59,7 @@ WHERE k.active;
 -- name: DropExpiredKeys :execrows
 -- DropExpiredKeys deletes the retired keys whose grace is over.
 --
--- Used by: engine.RotateKey, upkeep.SweepWaits.
+-- Used by: operator.RotateKey, upkeep.SweepWaits.
 -- Locks: keystore held.
 DELETE FROM ff_waitpoint_hmac AS k
 WHERE

@@ -3,7 +3,7 @@
 -- attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 --
 -- Passages: set_released, set_attempt_released, lease_events.
--- Used by: engine.RevokeLease.
+-- Used by: operator.Revoke.
 -- Locks: L1 held; L2 held; L7 new.
 WITH released AS (
     -- The execution, claimable again.
@@ -103,7 +103,7 @@ FROM released AS r;
 -- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
 -- by expiry. It reads every lease timer that is due by then, and the attempts it lists.
 --
--- Used by: engine.ListExpiredLeases.
+-- Used by: operator.ListExpiredLeases.
 -- Locks: none. Spans partitions.
 WITH timed AS (
     -- The attempts whose lease timers are due.

@@ -2,7 +2,7 @@
 -- ChangePriorities gives executions the caller has locked another priority and appends the operator events. A trigger
 -- moves their queue entries. old_priorities has their present priorities.
 --
--- Used by: engine.ChangePriority, engine.PrioritizeWhere.
+-- Used by: operator.Prioritize, operator.PrioritizeWhere.
 -- Locks: L1 held; L7 new.
 WITH changed AS (
     UPDATE ff_exec_core AS e
@@ -41,7 +41,7 @@ FROM changed AS c;
 -- name: MoveExecutions :exec
 -- MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 --
--- Used by: engine.MoveWhere.
+-- Used by: operator.MoveWhere.
 -- Locks: L1 held.
 UPDATE ff_exec_core AS e
 SET
@@ -60,7 +60,7 @@ WHERE
 -- PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
 -- a gate.
 --
--- Used by: engine.Operator.DelayExecution.
+-- Used by: operator.Delay.
 -- Locks: L1 held.
 WITH effective AS (
     -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
@@ -101,7 +101,7 @@ WHERE
 -- PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
 -- budget or quota. Returns its lane, and whether it is claimable.
 --
--- Used by: engine.Operator.DelayExecution.
+-- Used by: operator.Delay.
 -- Locks: L1 held.
 WITH effective AS (
     -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.

@@ -4,7 +4,7 @@
 -- If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends the operator
 -- event. Returns the lane, the public state, and whether the lane has work now.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L1 held; L2 held; L7 new.
 WITH replayed AS (
     -- The execution.
@@ -122,7 +122,7 @@ FROM replayed AS r;
 -- ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
 -- of signals in its steps: what the replay drops may be sent again.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
 DELETE FROM ffx_signal_key AS k
 WHERE
@@ -144,7 +144,7 @@ WHERE
 -- DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
 -- counts instead. Returns how many there were.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
 -- undispatched events.
 UPDATE ff_completion_event AS c
@@ -159,7 +159,7 @@ WHERE
 -- TouchFlow writes the row of a flow whose member is replayed, so a transaction with an older snapshot fails at the
 -- flow's lock instead of overlooking the member.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L0 held.
 UPDATE ff_flow_core AS f
 SET raw_fields = f.raw_fields || jsonb_build_object('last_mutation_at_ms', @now_ms::bigint)
@@ -171,7 +171,7 @@ WHERE
 -- LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
 -- claimed yet, so none is claimed until the caller has committed.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
 WITH input AS (
     SELECT
@@ -225,7 +225,7 @@ CROSS JOIN LATERAL (
 -- the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no mark.
 -- has_group: the group has a row.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: none. The caller has locked the groups and the downstream executions that have not started.
 WITH input AS (
     SELECT
@@ -319,7 +319,7 @@ ORDER BY
 -- ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
 -- them.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
 WITH input AS (
     -- The groups with their new counters.
@@ -367,7 +367,7 @@ WHERE
 -- MarkCountedEdges marks edges from an execution as resolved if another program counted and did not mark them: its next
 -- end does not count there.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
 WITH source AS (
     SELECT
@@ -399,7 +399,7 @@ WHERE
 -- grants. Returns those that name limits. It leaves executions unchanged that dependencies blocked before, or
 -- that are claimed.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
+-- Used by: operator.Replay, operator.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges.
 -- Locks: L4 held; L5 waits (their grants, DELETE).
 WITH input AS (
@@ -453,7 +453,7 @@ WHERE b.has_limits;
 -- LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
 -- applied or only staged. No row: the execution never had dependencies.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
 SELECT
     g.policy,
@@ -490,7 +490,7 @@ FOR UPDATE;
 -- ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
 -- when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
 WITH opened AS (
     UPDATE ff_edge AS d

@@ -377,7 +377,7 @@ LEFT JOIN LATERAL (
 -- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
 --
 -- Passages: awaited.
--- Used by: engine.DeleteWhere.
+-- Used by: operator.DeleteWhere.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -473,7 +473,7 @@ WHERE
 -- name: ListPrunedUpstreams :many
 -- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: none. The caller holds the flow's exclusive lock.
 SELECT
     p.execution_id,
@@ -564,7 +564,7 @@ WHERE
 -- is locked is counted now, and its start noted by that.
 --
 -- Passages: gate_started.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: gates skips (admissions FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -665,7 +665,7 @@ WHERE
 -- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 -- no page.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -712,7 +712,7 @@ CROSS JOIN LATERAL (
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_attempt AS t
 USING (
@@ -729,7 +729,7 @@ WHERE
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 USING (
@@ -770,7 +770,7 @@ WHERE s.frames > 0;
 -- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 -- there still.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 WHERE
@@ -798,7 +798,7 @@ WHERE
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_meta AS t
 USING (
@@ -815,7 +815,7 @@ WHERE
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_summary AS t
 USING (
@@ -832,7 +832,7 @@ WHERE
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_claim_grant AS t
 USING (
@@ -849,7 +849,7 @@ WHERE
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_suspension_current AS t
 USING (
@@ -866,7 +866,7 @@ WHERE
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ff_waitpoint_pending AS t
 USING (
@@ -883,7 +883,7 @@ WHERE
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ffx_step AS t
 USING (
@@ -900,7 +900,7 @@ WHERE
 -- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 --
 -- Passages: drop_of_executions.
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 DELETE FROM ffx_signal_key AS t
 USING (
@@ -917,7 +917,7 @@ WHERE
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 -- budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -929,7 +929,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions the caller has locked, after all their other rows.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS t
 USING (

@@ -11,7 +11,7 @@ ON CONFLICT (period_ms) DO NOTHING;
 -- name: SetLaneRetention :one
 -- SetLaneRetention sets how long executions of a lane are kept and returns the previous period, 0 for the default.
 --
--- Used by: engine.SetLaneRetention.
+-- Used by: operator.SetLaneRetention.
 -- Locks: retention waits (the INSERT, for another one of the same lane).
 INSERT INTO ffx_lane_retention AS l (lane_id, retention_ms, set_at_ms)
 VALUES (
@@ -28,7 +28,7 @@ RETURNING
 -- name: DropLaneRetention :many
 -- DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
 --
--- Used by: engine.SetLaneRetention.
+-- Used by: operator.SetLaneRetention.
 -- Locks: retention waits (DELETE).
 DELETE FROM ffx_lane_retention AS l
 WHERE l.lane_id = @lane_id
@@ -37,7 +37,7 @@ RETURNING l.retention_ms;
 -- name: RestartRetention :exec
 -- RestartRetention makes retention start over at the oldest end that still has its event.
 --
--- Used by: engine.SetLaneRetention.
+-- Used by: operator.SetLaneRetention.
 -- Locks: retention waits (UPDATE).
 UPDATE ffx_retention
 SET event_id = 0
@@ -46,7 +46,7 @@ WHERE source = 'ends';
 -- name: GetRetention :one
 -- GetRetention returns the positions of retention.
 --
--- Used by: engine.Retention.
+-- Used by: operator.Retention.
 -- Locks: none. Spans partitions.
 SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
@@ -100,7 +100,7 @@ CROSS JOIN (
 -- ListOutboxAges returns, for each outbox, its floor (0 if no event was deleted) and the time of the oldest event
 -- after it (0 if there is none). An event dated in the future is as old as the next one that is not.
 --
--- Used by: engine.Retention.
+-- Used by: operator.Retention.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
@@ -188,7 +188,7 @@ ORDER BY o.outbox;
 -- name: ListLaneRetentions :many
 -- ListLaneRetentions returns the lanes with a retention of their own, by name.
 --
--- Used by: engine.Retention.
+-- Used by: operator.Retention.
 -- Locks: none.
 SELECT
     l.lane_id,

@@ -126,14 +126,14 @@ RETURNING
 -- SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
 -- last. A sequence that stopped at it goes on. Returns whether it has the turn.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
 SELECT ffx_seat_again(@sequence_id::uuid, @partition_key::smallint, @execution_id::uuid, @now_ms::bigint)::boolean AS turn;
 
 -- name: LockSequence :one
 -- LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
 --
--- Used by: engine.ContinueSequence.
+-- Used by: operator.ContinueSequence.
 -- Locks: sequences waits (FOR UPDATE).
 SELECT
     (s.stopped_at_ms IS NOT NULL)::boolean AS stopped,
@@ -148,7 +148,7 @@ FOR UPDATE;
 -- name: PassOver :exec
 -- PassOver takes the member a locked sequence stopped at out of it. Then call AdvanceSequences.
 --
--- Used by: engine.ContinueSequence.
+-- Used by: operator.ContinueSequence.
 -- Locks: sequences held (UPDATE, DELETE).
 WITH continued AS (
     UPDATE ffx_sequence AS s
@@ -174,7 +174,7 @@ WHERE
 -- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
 -- transaction holds a row it needs, and nothing was changed.
 --
--- Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
+-- Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
 SELECT
     i.ord::integer AS ord,
@@ -190,7 +190,7 @@ FROM (
 -- name: ListTurns :many
 -- ListTurns reads the lanes of the claimable first members of sequences, and whether one waits at a gate.
 --
--- Used by: engine.ContinueSequence, upkeep.AdvanceSequences.
+-- Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -256,7 +256,7 @@ SELECT ((
 -- name: InsertSequenceEnd :exec
 -- InsertSequenceEnd notes a sequence for a look by the background work.
 --
--- Used by: engine.ContinueSequence.
+-- Used by: operator.ContinueSequence.
 -- Locks: L7 new.
 INSERT INTO ffx_sequence_end (partition_key, sequence_id)
 VALUES (@partition_key, @sequence_id);

@@ -195,7 +195,7 @@ WHERE
 -- name: DropStepsFrom :execrows
 -- DropStepsFrom deletes the steps of an execution from a named one on; '': all. No row: it has none of this name.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
 DELETE FROM ffx_step AS s
 WHERE
@@ -217,7 +217,7 @@ WHERE
 -- ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
 -- them. No row: it has no such calls.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
 UPDATE ffx_step AS s
 SET

@@ -94,7 +94,7 @@ WHERE
 -- name: GetWaitpointToken :one
 -- GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
 --
--- Used by: engine.WaitpointToken.
+-- Used by: operator.WaitpointToken.
 -- Locks: none.
 SELECT w.token
 FROM ff_waitpoint_pending AS w
@@ -109,7 +109,7 @@ WHERE
 -- is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 --
 -- Passages: signed_token.
--- Used by: engine.ReissueToken.
+-- Used by: operator.ReissueToken.
 -- Locks: L1 held; L5 waits (the row, UPDATE).
 UPDATE ff_waitpoint_pending AS w
 SET
@@ -143,7 +143,7 @@ RETURNING w.token;
 -- name: CountSignedWaitpoints :one
 -- CountSignedWaitpoints counts the waitpoints some keys signed, among the first max_items open ones.
 --
--- Used by: engine.RotateKey.
+-- Used by: operator.RotateKey.
 -- Locks: none. Spans partitions.
 SELECT count(*) FILTER (WHERE w.token_kid = ANY (@kids::text[]))
 FROM (

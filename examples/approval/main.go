@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -32,7 +33,7 @@ func main() {
 	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
 	defer pool.Close()
 	eng := must(engine.New(pool, engine.Config{}))
-	must(eng.Operator().SeedKey(ctx, "k1", wire.NewSecret())) // or once: ff key seed
+	must(operator.SeedKey(ctx, eng, "k1", wire.NewSecret())) // or once: ff key seed
 
 	server := httptest.NewServer(http.StripPrefix("/decisions/", waitpoint.Handler(eng, waitpoint.Config{
 		Actions: []waitpoint.Action{{Signal: "approved", Label: "Approve"}, {Signal: "rejected", Label: "Reject"}},

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -46,7 +47,7 @@ func main() {
 	fmt.Printf("%s: %s\n", why.State.Public, why.FailureReason)
 
 	towns.Store("Ada", "London")
-	replayed := must(eng.Operator().ReplayExecution(ctx, sent.ID))
+	replayed := must(operator.Replay(ctx, eng, sent.ID))
 	fmt.Printf("replayed %d times\n", replayed.Replays)
 	fmt.Println(must(Send.Await(ctx, eng, sent.ID)))
 }

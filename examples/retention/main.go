@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -31,7 +32,7 @@ func main() {
 	pool := must(pgxpool.New(ctx, os.Getenv("DATABASE_URL")))
 	defer pool.Close()
 	eng := must(engine.New(pool, engine.Config{Retention: 30 * 24 * time.Hour}))
-	must(0, eng.Operator().SetLaneRetention(ctx, Shrink.Lane, time.Hour))
+	must(0, operator.SetLaneRetention(ctx, eng, Shrink.Lane, time.Hour))
 
 	// Besides its work, a worker deletes executions that are due.
 	w := must(worker.New(eng, worker.Config{}))
@@ -49,7 +50,7 @@ func main() {
 	fmt.Println(must(Shrink.Await(ctx, eng, shrunk.ID)))
 	fmt.Println(must(Charge.Await(ctx, eng, charged.ID)))
 
-	status := must(eng.Operator().Retention(ctx))
+	status := must(operator.Retention(ctx, eng))
 	for _, lane := range status.Lanes {
 		fmt.Printf("%s: kept for %v\n", lane.Lane, lane.Keep)
 	}

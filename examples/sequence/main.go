@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -59,7 +60,7 @@ func main() {
 	fmt.Println("waits behind", waiting.Sequence.Ahead)
 
 	balances.lend("ada", 100)
-	must(eng.Operator().ReplayExecution(ctx, withdrawal.ID))
+	must(operator.Replay(ctx, eng, withdrawal.ID))
 	fmt.Println("ada has", must(Book.Await(ctx, eng, withdrawal.ID)))
 	fmt.Println("ada has", must(Book.Await(ctx, eng, last.ID)))
 }

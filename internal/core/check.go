@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -196,4 +197,18 @@ func (c *Core) NamespaceOr(given id.Namespace) (id.Namespace, error) {
 		return "", InvalidBecause("namespace", err)
 	}
 	return given, nil
+}
+
+// CheckWorkers checks the names in a filter of workers. Empty ones select all workers.
+func CheckWorkers(namespace id.Namespace, worker id.WorkerID, instance id.WorkerInstanceID, lane id.LaneID) error {
+	if lane != "" {
+		if err := lane.Validate(); err != nil {
+			return InvalidBecause("WorkerFilter.Lane", err)
+		}
+	}
+	return cmp.Or(
+		CheckText("WorkerFilter.Namespace", string(namespace), MaxKind),
+		CheckText("WorkerFilter.Worker", string(worker), MaxKind),
+		CheckText("WorkerFilter.Instance", string(instance), MaxKind),
+	)
 }

@@ -410,3 +410,18 @@ func (c *Core) EnqueueSiblingCancels(ctx context.Context, tx *Txn, decided Decid
 		StagedFrom: decided.stagedFrom, StagedBelow: decided.stagedBelow, NowMs: nowMs,
 	})
 }
+
+// BlockDownstream makes members that were never claimed wait for their dependencies again.
+func (c *Core) BlockDownstream(ctx context.Context, tx *Txn, partition int16, members []pgtype.UUID, nowMs int64) error {
+	if len(members) == 0 {
+		return nil
+	}
+	holders, err := c.Q.BlockDownstream(ctx, tx, db.BlockDownstreamParams{
+		PartitionKey: partition, ExecutionIDs: members, NowMs: nowMs,
+	})
+	if err != nil || len(holders) == 0 {
+		return err
+	}
+	tx.Due.Gated()
+	return nil
+}

@@ -3,10 +3,12 @@ package core
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -19,6 +21,27 @@ func (s SequenceID) Partition() int16 { return int16(s[0]) }
 func (s SequenceID) PG() pgtype.UUID { return pgtype.UUID{Bytes: s, Valid: true} }
 
 func (s SequenceID) Compare(other SequenceID) int { return bytes.Compare(s[:], other[:]) }
+
+// MaxSequenceKey is the largest size of the key of a sequence, in bytes.
+const MaxSequenceKey = 512
+
+// SequenceOf returns the id of a sequence: the first bytes of SHA-256 over the namespace, a zero byte and the key.
+func SequenceOf(namespace, key string) SequenceID {
+	digest := sha256.Sum256([]byte(namespace + "\x00" + key))
+	return SequenceID(digest[:16])
+}
+
+// CheckSequence checks the name of a sequence, and returns its id. The default of the namespace is the engine's.
+func (c *Core) CheckSequence(namespace id.Namespace, key string) (SequenceID, error) {
+	namespace, err := c.NamespaceOr(namespace)
+	switch {
+	case err != nil:
+		return SequenceID{}, err
+	case key == "":
+		return SequenceID{}, Invalid("sequence key", "is empty")
+	}
+	return SequenceOf(string(namespace), key), CheckText("sequence key", key, MaxSequenceKey)
+}
 
 // AdvanceSequences gives the first members of sequences their turn. It returns those that are busy.
 func (c *Core) AdvanceSequences(ctx context.Context, tx *Txn, sequences []SequenceID, nowMs int64) (map[SequenceID]bool, error) {

@@ -36,7 +36,7 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 // restore's. It examines up to batch executions, at most [core.MaxSweep], in the order of their rows, and returns how many it
 // repaired; if that equals batch, call it again at once. Each call continues after the previous one of the same engine.
 // After the last execution it deletes stale entries of the queue, of the lists of budgets and limits, and of
-// [engine.Operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
+// [operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
 // [Upkeep.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants] missed.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Upkeep.PromoteDelayed]. Transaction: one statement, another at the

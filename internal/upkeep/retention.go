@@ -44,12 +44,12 @@ const (
 
 // Retain deletes ended executions after their retention, with their attempts, output, grants, suspensions, waitpoints
 // and budget usage, which stays charged. The retention is the policy's ([policy.Execution]), or else the lane's
-// ([engine.Operator.SetLaneRetention]), or else [engine.Config.Retention]. Members go with their flow ([Upkeep.PurgeFlows])
+// ([operator.SetLaneRetention]), or else [engine.Config.Retention]. Members go with their flow ([Upkeep.PurgeFlows])
 // unless [engine.FlowSpec.PruneMembersAfter] is set, events by [Upkeep.TrimOutboxes]. See docs/retention.md for the
 // rules. A called execution ([engine.Engine.Call]) is kept until its caller has stored its result or has ended.
 //
 // It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
-// many it examined; call it again while that is at least batch. [engine.Operator.Retention] returns the progress.
+// many it examined; call it again while that is at least batch. [operator.Retention] returns the progress.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
 // for timers; locks the executions it deletes and skips locked ones. Commits don't wait for the disk, since lost

@@ -3,7 +3,7 @@
 -- which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
 -- that becomes not_applicable with another mutation time only if that row is terminal.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 -- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; queue held, by the execution's row.
 WITH input AS (
@@ -73,7 +73,7 @@ WHERE
 -- instance that lost a lease and whether another program had replayed it. A row that is terminal already is left
 -- unchanged.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, upkeep.CancelSiblings,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
 -- engine.CancelFlow, engine.RequestFlowCancel, upkeep.CancelFlows, upkeep.ExpireWaits.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (

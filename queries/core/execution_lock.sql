@@ -3,8 +3,8 @@
 -- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
 -- row: the execution does not exist.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
--- engine.MoveWhere, engine.PrioritizeWhere, engine.ReplayExecution, engine.ReplayWhere, engine.ReclaimExecution,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
+-- operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, engine.ReclaimExecution,
 -- upkeep.CancelFlows.
 -- Locks: none.
 WITH input AS (
@@ -36,10 +36,10 @@ CROSS JOIN LATERAL (
 -- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
 -- may have none.
 --
--- Used by: engine.CancelExecution, engine.ChangePriority, engine.Operator.DelayExecution, engine.RevokeLease,
--- engine.ReplayExecution, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
--- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, engine.BlockExecution,
--- engine.UnblockExecution, engine.Resume, engine.ReissueToken.
+-- Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
+-- operator.Replay, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
+-- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block,
+-- operator.Unblock, engine.Resume, operator.ReissueToken.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -74,11 +74,11 @@ CROSS JOIN LATERAL (
 -- earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
 -- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
 --
--- Used by: engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.DeleteWhere,
--- engine.MoveWhere, engine.PrioritizeWhere, engine.ChangePriority, engine.Operator.DelayExecution,
--- engine.RevokeLease, engine.ReplayExecution, engine.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
+-- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
+-- operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
+-- operator.Revoke, operator.Replay, operator.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
 -- engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
--- engine.ReclaimExecution, engine.BlockExecution, engine.UnblockExecution, engine.Resume, engine.ReissueToken,
+-- engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
 -- Locks: none. The caller has locked the rows it reads.

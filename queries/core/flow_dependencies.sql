@@ -5,7 +5,7 @@
 -- executions, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
--- upkeep.DispatchCompletions, engine.ReplayExecution, engine.ReplayWhere.
+-- upkeep.DispatchCompletions, operator.Replay, operator.ReplayWhere.
 -- Locks: L3 waits (group rows FOR UPDATE by (partition_key, downstream_eid), in one statement).
 WITH input AS (
     SELECT
@@ -61,7 +61,7 @@ LEFT JOIN LATERAL (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -181,7 +181,7 @@ RETURNING
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -240,7 +240,7 @@ GROUP BY
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -368,7 +368,7 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -472,7 +472,7 @@ RETURNING
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -564,7 +564,7 @@ FROM skipped AS s;
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -622,7 +622,7 @@ WHERE
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -675,7 +675,7 @@ WHERE
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.

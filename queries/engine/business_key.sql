@@ -108,7 +108,7 @@ WHERE
 -- DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
 -- never really waits: a key is locked only by the transaction that creates or deletes its holder.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: keys waits (DELETE). Spans partitions.
 -- include dropped_business_keys: table = ff_exec_core, id = execution_id, ids = execution_ids
 

@@ -2,7 +2,7 @@
 -- ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 -- and secrets are as another program stored them.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, engine.ReissueToken.
+-- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, operator.ReissueToken.
 -- Locks: none.
 SELECT
     k.kid,

@@ -2,7 +2,7 @@
 -- RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
 -- attempt. Returns the lane that has work now. The caller has locked and judged both rows.
 --
--- Used by: engine.RevokeLease.
+-- Used by: operator.Revoke.
 -- Locks: L1 held; L2 held; L7 new.
 WITH released AS (
     -- The execution, claimable again.
@@ -50,7 +50,7 @@ FROM released AS r;
 -- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
 -- by expiry. It reads every lease timer that is due by then, and the attempts it lists.
 --
--- Used by: engine.ListExpiredLeases.
+-- Used by: operator.ListExpiredLeases.
 -- Locks: none. Spans partitions.
 WITH timed AS (
     -- The attempts whose lease timers are due.

@@ -1,7 +1,7 @@
 -- name: EnsurePause :exec
 -- EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
 --
--- Used by: engine.PauseLane, engine.DrainWorker.
+-- Used by: operator.PauseLane, operator.DrainWorker.
 -- Locks: pauses waits (the row, INSERT).
 INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 VALUES (
@@ -17,7 +17,7 @@ WHERE p.reason <> excluded.reason;
 -- name: DropPause :execrows
 -- DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
 --
--- Used by: engine.ResumeLane, engine.ResumeWorker.
+-- Used by: operator.ResumeLane, operator.ResumeWorker.
 -- Locks: pauses waits (the row, DELETE).
 DELETE FROM ffx_pause AS p
 WHERE
@@ -27,7 +27,7 @@ WHERE
 -- name: ListPauses :many
 -- ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
 --
--- Used by: engine.ListPausedLanes, engine.ListDrainedWorkers.
+-- Used by: operator.ListPausedLanes, operator.ListDrainedWorkers.
 -- Locks: none.
 SELECT
     p.name,
@@ -44,7 +44,7 @@ LIMIT @page_size::integer;
 -- DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
 -- that are drained already are left out. An empty namespace, worker id or lane stands for all.
 --
--- Used by: engine.DrainWorkers.
+-- Used by: operator.DrainWorkers.
 -- Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
 INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
 SELECT
@@ -80,7 +80,7 @@ RETURNING p.name;
 -- ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
 -- empty namespace, worker id or lane stands for all.
 --
--- Used by: engine.ResumeWorkers.
+-- Used by: operator.ResumeWorkers.
 -- Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.
 WITH chosen AS (
     SELECT

@@ -240,7 +240,7 @@ ended_attempts AS (
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
--- engine.CancelExecution, engine.CancelExecutions, engine.CancelWhere, engine.WaitForChildren,
+-- engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, engine.WaitForChildren,
 -- engine.WaitForChildrenEach, engine.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.

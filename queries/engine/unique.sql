@@ -118,7 +118,7 @@ CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
 -- InsertUniqueKeys gives new keys of unique work to executions about to be created. No row: the key exists, and
 -- ListUniqueKeys returns its holder. It waits for a concurrent creator of the same key.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
 INSERT INTO ffx_unique (key, lasts, taken, holder_partition_key, execution_id)
 SELECT
@@ -141,7 +141,7 @@ RETURNING key;
 -- ListUniqueKeys returns the holders of the keys of unique work, and whether each is in the states in which it has its
 -- key. No row: the key is new.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 -- Locks: none.
 SELECT
     t.key,
@@ -159,7 +159,7 @@ WHERE t.key = ANY (@unique_keys::uuid[]);
 -- TakeOverUniqueKeys gives keys of unique work left by other executions to new ones, or those of executions that run
 -- again to these once more. No row: the key has another holder by now, or its holder has run again.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (UPDATE, in array order). The caller sorts by key.
 UPDATE ffx_unique AS u
 SET
@@ -221,7 +221,7 @@ WHERE
 -- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key a
 -- creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: keys skips (rows FOR UPDATE). Spans partitions.
 DELETE FROM ffx_unique AS u
 USING (
@@ -274,7 +274,7 @@ CROSS JOIN LATERAL (
 -- name: LockUniqueKeysOf :exec
 -- LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
 WITH input AS (
     SELECT

@@ -79,7 +79,7 @@ WHERE
 -- name: GetWaitpointToken :one
 -- GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
 --
--- Used by: engine.WaitpointToken.
+-- Used by: operator.WaitpointToken.
 -- Locks: none.
 SELECT w.token
 FROM ff_waitpoint_pending AS w
@@ -93,7 +93,7 @@ WHERE
 -- ReissueToken replaces the token of an open waitpoint by one the server signs with the newest valid key. No row: there
 -- is no key, or the waitpoint is closed, belongs to another execution, or has no token.
 --
--- Used by: engine.ReissueToken.
+-- Used by: operator.ReissueToken.
 -- Locks: L1 held; L5 waits (the row, UPDATE).
 UPDATE ff_waitpoint_pending AS w
 SET
@@ -113,7 +113,7 @@ RETURNING w.token;
 -- name: CountSignedWaitpoints :one
 -- CountSignedWaitpoints counts the waitpoints some keys signed, among the first max_items open ones.
 --
--- Used by: engine.RotateKey.
+-- Used by: operator.RotateKey.
 -- Locks: none. Spans partitions.
 SELECT count(*) FILTER (WHERE w.token_kid = ANY (@kids::text[]))
 FROM (

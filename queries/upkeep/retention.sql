@@ -313,7 +313,7 @@ LEFT JOIN LATERAL (
 -- ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
 -- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
 --
--- Used by: engine.DeleteWhere.
+-- Used by: operator.DeleteWhere.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -385,7 +385,7 @@ WHERE
 -- name: ListPrunedUpstreams :many
 -- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
 --
--- Used by: engine.ReplayExecution, engine.ReplayWhere.
+-- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: none. The caller holds the flow's exclusive lock.
 SELECT
     p.execution_id,
@@ -475,7 +475,7 @@ WHERE
 -- their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
 -- is locked is counted now, and its start noted by that.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: gates skips (admissions FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -555,7 +555,7 @@ WHERE
 -- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
 -- no page.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: none.
 SELECT
     bool_or(t.name = 'ff_stream_frame')::boolean AS stream_frames,
@@ -601,14 +601,14 @@ CROSS JOIN LATERAL (
 -- name: DropAttemptsOf :exec
 -- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_attempt
 
 -- name: DropStreamFramesOf :exec
 -- DropStreamFramesOf deletes the output of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_frame
 
@@ -640,7 +640,7 @@ WHERE s.frames > 0;
 -- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
 -- there still.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 DELETE FROM ff_stream_frame AS t
 WHERE
@@ -667,49 +667,49 @@ WHERE
 -- name: DropStreamMetasOf :exec
 -- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_meta
 
 -- name: DropStreamSummariesOf :exec
 -- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_summary
 
 -- name: DropClaimGrantsOf :exec
 -- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_claim_grant
 
 -- name: DropSuspensionsOf :exec
 -- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_suspension_current
 
 -- name: DropWaitpointsOf :exec
 -- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_waitpoint_pending
 
 -- name: DropStepsOf :exec
 -- DropStepsOf deletes the steps of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ffx_step
 
 -- name: DropSignalKeysOf :exec
 -- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ffx_signal_key
 
@@ -717,7 +717,7 @@ WHERE
 -- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
 -- budgets stay. The rows are in the partitions of the budgets.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.
 DELETE FROM ff_budget_usage_by_exec AS u
 USING (
@@ -729,7 +729,7 @@ WHERE u.execution_id = i.execution_id;
 -- name: DropExecutions :execrows
 -- DropExecutions deletes executions the caller has locked, after all their other rows.
 --
--- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, engine.DeleteWhere.
+-- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L1 held (DELETE).
 DELETE FROM ff_exec_core AS t
 USING (

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // operated counts the acts of an operator during the test.
@@ -28,7 +29,7 @@ const (
 // operate cancels endless executions, replays failed ones, and pauses the lane now and then, until ctx ends. It
 // repeats each call until it succeeds, beside the workers.
 func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated) {
-	o := eng.Operator()
+	o := eng
 	for round := 0; ctx.Err() == nil; round++ {
 		endless := f.executions(ctx, `raw_fields ->> 'execution_kind' = 'endless' AND lifecycle_phase <> 'cancelled'
 			AND random() < CASE lifecycle_phase WHEN 'active' THEN 0.3 ELSE 0.03 END LIMIT 20`)
@@ -43,7 +44,7 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 			done.cancelled += len(endless)
 		}
 		for _, x := range f.executions(ctx, `public_state = 'failed' LIMIT 20`) {
-			_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
+			_, err := operator.Replay(ctx, o, x, operator.ReplayCompleted)
 			f.tolerate(ctx, "replay", err)
 			done.replayed++
 		}
@@ -58,8 +59,8 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 
 // pause pauses the lane for a moment, in which no worker gets a lease. A process that was frozen may have been in the
 // middle of a claim.
-func (f *fleet) pause(ctx context.Context, o engine.Operator) {
-	f.tolerate(ctx, "pause", o.PauseLane(ctx, lane, "a moment"))
+func (f *fleet) pause(ctx context.Context, o *engine.Engine) {
+	f.tolerate(ctx, "pause", operator.PauseLane(ctx, o, lane, "a moment"))
 	paused := f.count("SELECT ffx_now_ms(NULL)")
 	for range 100 { // a call that a frozen process began does not end before it goes on
 		pause(ctx, underWay)
@@ -82,7 +83,7 @@ func (f *fleet) pause(ctx context.Context, o engine.Operator) {
 		WHERE event_type = 'acquired' AND occurred_at_ms > $1 AND ffx_worker_instance_id <> ALL ($2)`, from, thawed); n > 0 {
 		f.t.Errorf("%d were claimed on a paused lane", n)
 	}
-	f.tolerate(ctx, "resume", o.ResumeLane(context.WithoutCancel(ctx), lane))
+	f.tolerate(ctx, "resume", operator.ResumeLane(context.WithoutCancel(ctx), o, lane))
 }
 
 // tolerate fails the test for an error that a repetition does not mend.

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -91,7 +92,7 @@ func TestClaimEachJudgesEachLaneAlone(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 3, 2, 5)
 	f.SeedAttempt(t, created[1][0], 0, nil)
-	if err := f.Operator().PauseLane(t.Context(), f.Lane+"-2", "stop"); err != nil {
+	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane+"-2", "stop"); err != nil {
 		t.Fatal(err)
 	}
 	outcomes, err := f.ClaimEach(t.Context(), claims)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -536,8 +537,8 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 		name string
 		stop func() error
 	}{
-		{state.HaltedLane, string(f.Lane), func() error { return f.Operator().PauseLane(t.Context(), f.Lane, "") }},
-		{state.HaltedWorker, f.Name, func() error { return f.Operator().DrainWorker(t.Context(), id.WorkerInstanceID(f.Name)) }},
+		{state.HaltedLane, string(f.Lane), func() error { return operator.PauseLane(t.Context(), f.Engine, f.Lane, "") }},
+		{state.HaltedWorker, f.Name, func() error { return operator.DrainWorker(t.Context(), f.Engine, id.WorkerInstanceID(f.Name)) }},
 	} {
 		t.Run(string(c.halt), func(t *testing.T) {
 			if err := c.stop(); err != nil {
@@ -559,7 +560,7 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 					t.Errorf("operation %d: %v", n, err)
 				}
 			}
-			if err := errors.Join(f.Operator().ResumeLane(t.Context(), f.Lane), f.Operator().ResumeWorker(t.Context(), id.WorkerInstanceID(f.Name))); err != nil {
+			if err := errors.Join(operator.ResumeLane(t.Context(), f.Engine, f.Lane), operator.ResumeWorker(t.Context(), f.Engine, id.WorkerInstanceID(f.Name))); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -93,10 +94,10 @@ func TestLanesDepth(t *testing.T) {
 	want(one, two)
 
 	// Paused, also one that nothing was ever created on.
-	if err := f.Operator().PauseLane(ctx, other, "upstream is down"); err != nil {
+	if err := operator.PauseLane(ctx, f.Engine, other, "upstream is down"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Operator().PauseLane(ctx, "a lane to come", ""); err != nil {
+	if err := operator.PauseLane(ctx, f.Engine, "a lane to come", ""); err != nil {
 		t.Fatal(err)
 	}
 	two.PausedSince, two.PauseReason = f.Time(), "upstream is down"
@@ -107,7 +108,7 @@ func TestLanesDepth(t *testing.T) {
 	f.Advance(31 * time.Second)
 	one.EndedPerMinute = 1
 	want(three, one, two)
-	if err := f.Operator().ResumeLane(ctx, "a lane to come"); err != nil {
+	if err := operator.ResumeLane(ctx, f.Engine, "a lane to come"); err != nil {
 		t.Fatal(err)
 	}
 

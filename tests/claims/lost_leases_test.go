@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -64,7 +65,7 @@ func TestAttemptsListLostLeases(t *testing.T) {
 
 	c = claimAs(t, f, "slow")
 	want("taken over", 0, "slow", lost)
-	if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x, Lease: wire.ExpectedLease(c.Lease.ID.String()), Instance: "slow", Reason: "too slow"}); err != nil {
+	if _, err := operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: x, Lease: wire.ExpectedLease(c.Lease.ID.String()), Instance: "slow", Reason: "too slow"}); err != nil {
 		t.Fatal(err)
 	}
 	lose(c, "slow", state.LeaseEventRevoked)

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -114,9 +115,9 @@ func TestQueueFollowsAnySequenceOfWrites(t *testing.T) {
 				row := rapid.SampledFrom(all).Draw(r, "execution")
 				x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 				if reason := rapid.SampledFrom(append(fixture.BlockReasons, "")).Draw(r, "reason"); reason != "" {
-					_, err := f.Operator().BlockExecution(t.Context(), x, reason, "")
+					_, err := operator.Block(t.Context(), f.Fixture.Engine, x, reason, "")
 					check(err)
-				} else if err := f.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, fferr.ErrNotEligible) {
+				} else if err := operator.Unblock(t.Context(), f.Fixture.Engine, x, ""); !errors.Is(err, fferr.ErrNotEligible) {
 					check(err)
 				}
 			},

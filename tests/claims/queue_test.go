@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -268,21 +269,21 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 		}, 0},
 		{"operator: priority, delay, promotion", func(t *testing.T, f *fixture.Flows) {
 			x := f.Create(t)
-			if err := f.Operator().ChangePriority(t.Context(), x, 12); err != nil {
+			if err := operator.Prioritize(t.Context(), f.Fixture.Engine, x, 12); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Operator().DelayExecution(t.Context(), x, f.Time().Add(time.Second)); err != nil {
+			if err := operator.Delay(t.Context(), f.Fixture.Engine, x, f.Time().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			f.WantQueue(t, t, "delayed")
-			if err := f.Operator().DelayExecution(t.Context(), x, time.UnixMilli(1)); err != nil {
+			if err := operator.Delay(t.Context(), f.Fixture.Engine, x, time.UnixMilli(1)); err != nil {
 				t.Fatal(err)
 			}
 		}, 1},
 		{"operator: replay", func(t *testing.T, f *fixture.Flows) {
 			l := f.Start(t).Lease
 			f.Fixture.Fail(t, l, fixture.ForGood)
-			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); err != nil {
+			if _, err := operator.Replay(t.Context(), f.Fixture.Engine, l.Execution, operator.ReplayCompleted); err != nil {
 				t.Fatal(err)
 			}
 		}, 1},

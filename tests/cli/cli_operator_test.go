@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -107,7 +108,7 @@ func testCLILists(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "execution", "list", "--after", next, "--kind", "send").fails(t, cliUsage, "after")
 	ff.run(t, databaseURL, "execution", "list", "--order", "claim").fails(t, cliUsage, "lane")
 
-	if err := eng.Operator().PauseLane(t.Context(), long, "a whim"); err != nil {
+	if err := operator.PauseLane(t.Context(), eng, long, "a whim"); err != nil {
 		t.Fatal(err)
 	}
 	out := ff.run(t, databaseURL, "lane", "list")

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -237,7 +238,7 @@ var flowActs = map[string]act{
 		return nil, errors.Join(append(outcomes, err)...)
 	},
 	"replay": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {
-		_, err := e.Operator().ReplayExecution(ctx, l.NodeID(l.flow, l.some(c, 1)[0]), engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, e, l.NodeID(l.flow, l.some(c, 1)[0]), operator.ReplayCompleted)
 		return nil, err
 	},
 	"grow": func(ctx context.Context, l *flowLife, e *engine.Engine, c dice) (func(), error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -28,14 +29,14 @@ var writers = map[string]func(context.Context, *engine.Engine, engine.Lease) err
 		return e.DelayExecution(ctx, l, fixture.Start)
 	},
 	"revoke": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
-		_, err := e.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: l.Execution})
+		_, err := operator.Revoke(ctx, e, operator.RevokeSpec{ID: l.Execution})
 		return err
 	},
 	"cancel": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
 		return e.CancelExecution(ctx, engine.CancelSpec{ID: l.Execution})
 	},
 	"replay": func(ctx context.Context, e *engine.Engine, l engine.Lease) error {
-		_, err := e.Operator().ReplayExecution(ctx, l.Execution, engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, e, l.Execution, operator.ReplayCompleted)
 		return err
 	},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -35,7 +36,7 @@ func TestEventsCarryExecutionColumns(t *testing.T) {
 	flow := f.NewFlowOf(t, engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{
 		{Key: "first step", Spec: engine.ExecutionSpec{Kind: "charge", Lane: f.Lane, Tags: tags}},
 	}})
-	if err := f.Operator().ChangePriority(t.Context(), f.NodeID(flow, "first step"), 5); err != nil {
+	if err := operator.Prioritize(t.Context(), f.Fixture.Engine, f.NodeID(flow, "first step"), 5); err != nil {
 		t.Fatal(err)
 	}
 	c := f.ClaimOne(t)

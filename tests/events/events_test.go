@@ -20,6 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -473,7 +474,7 @@ func TestEventsOfEveryKindAreDecoded(t *testing.T) {
 	}
 	calls := subscribe(t, f.Engine, events.OperatorCalls(events.Filter{}), events.Options{})
 	x := f.Create(t)
-	if err := f.Operator().ChangePriority(t.Context(), x, 7); err != nil {
+	if err := operator.Prioritize(t.Context(), f.Engine, x, 7); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := nextEvent(t, calls); err != nil || got.Execution != x || got.PriorityChanged == nil || *got.PriorityChanged != (events.PriorityChanged{Old: 0, New: 7}) {

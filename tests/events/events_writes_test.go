@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -80,10 +81,10 @@ func TestEveryEndHasOneEvent_V5_V8(t *testing.T) {
 			if _, err := f.FailExecution(t.Context(), running.Lease, fixture.ForGood); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.Operator().ReplayExecution(t.Context(), running.ID, engine.ReplayCompleted); err != nil {
+			if _, err := operator.Replay(t.Context(), f.Fixture.Engine, running.ID, operator.ReplayCompleted); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Operator().ChangePriority(t.Context(), running.ID, 3); err != nil {
+			if err := operator.Prioritize(t.Context(), f.Fixture.Engine, running.ID, 3); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil); err != nil {

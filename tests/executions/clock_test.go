@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -93,7 +94,7 @@ func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 		until time.Time
 		state string
 	}{{clock().Add(time.Hour), fixture.StateLater}, {clock().Add(-time.Hour), fixture.StateReturned}} {
-		if err := f.Operator().DelayExecution(t.Context(), l.Execution, at.until); err != nil {
+		if err := operator.Delay(t.Context(), f.Engine, l.Execution, at.until); err != nil {
 			t.Fatal(err)
 		}
 		f.WantState(t, l.Execution, at.state)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -38,7 +39,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"revoke": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			revoked, err := e.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: x.id})
+			revoked, err := operator.Revoke(ctx, e, operator.RevokeSpec{ID: x.id})
 			if err == nil && revoked.NotRevoked != "" {
 				return fixture.ErrIdle
 			}
@@ -55,7 +56,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"replay": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			_, err := e.Operator().ReplayExecution(ctx, x.id, engine.ReplayCompleted)
+			_, err := operator.Replay(ctx, e, x.id, operator.ReplayCompleted)
 			return err
 		},
 		func(m *executionModel, x *modelled) error {
@@ -80,7 +81,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"postpone": {
 		func(ctx context.Context, m *executionModel, e *engine.Engine, x *modelled) error {
-			return e.Operator().DelayExecution(ctx, x.id, m.f.Time().Add(5*time.Second))
+			return operator.Delay(ctx, e, x.id, m.f.Time().Add(5*time.Second))
 		},
 		func(m *executionModel, x *modelled) error {
 			if !isReady(x.state) && x.wake.IsZero() {
@@ -93,7 +94,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"wake": {
 		func(ctx context.Context, m *executionModel, e *engine.Engine, x *modelled) error {
-			return e.Operator().DelayExecution(ctx, x.id, m.f.Time())
+			return operator.Delay(ctx, e, x.id, m.f.Time())
 		},
 		func(_ *executionModel, x *modelled) error {
 			switch {
@@ -109,7 +110,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"block": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			blocking, err := e.Operator().BlockExecution(ctx, x.id, state.PausedByOperator, "")
+			blocking, err := operator.Block(ctx, e, x.id, state.PausedByOperator, "")
 			if err == nil && blocking.Rejected != "" {
 				return fixture.ErrIdle
 			}
@@ -128,7 +129,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"unblock": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			return e.Operator().UnblockExecution(ctx, x.id, "")
+			return operator.Unblock(ctx, e, x.id, "")
 		},
 		func(_ *executionModel, x *modelled) error {
 			if !x.isBlocked() {
@@ -140,7 +141,7 @@ var modelOperators = map[string]modelCall{
 	},
 	"prefer": {
 		func(ctx context.Context, _ *executionModel, e *engine.Engine, x *modelled) error {
-			return e.Operator().ChangePriority(ctx, x.id, 5)
+			return operator.Prioritize(ctx, e, x.id, 5)
 		},
 		func(_ *executionModel, x *modelled) error {
 			if !isReady(x.state) {

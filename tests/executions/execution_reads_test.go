@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -50,7 +51,7 @@ func TestNoOutcomeIsTheEmptyString(t *testing.T) {
 	if got := attemptsOf(t, f.Engine, x)[0].Outcome; got != "" {
 		t.Errorf("an attempt that has not ended has the outcome %q", got)
 	}
-	if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x, Reason: "test"}); err != nil {
+	if _, err := operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: x, Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	err := f.CompleteExecution(t.Context(), c.Lease, nil)

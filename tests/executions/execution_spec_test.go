@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -254,8 +255,8 @@ var refused = map[string]string{}
 var given = []reflect.Type{
 	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.Growth](),
 	reflect.TypeFor[engine.EdgeStaging](), reflect.TypeFor[engine.ClaimSpec](),
-	reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[engine.RevokeSpec](),
-	reflect.TypeFor[engine.ExpiredLeaseFilter](), reflect.TypeFor[engine.GrantSpec](),
+	reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[operator.RevokeSpec](),
+	reflect.TypeFor[operator.ExpiredLeaseFilter](), reflect.TypeFor[engine.GrantSpec](),
 	reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
 	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](),
 	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),

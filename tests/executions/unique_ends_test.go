@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -89,7 +90,7 @@ var uniqueEnds = []uniqueEnd{
 	}},
 	{"replayed and completed", state.PublicCompleted, func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) {
 		failFor(t, f, policy.Permanent)
-		_, err := f.Operator().ReplayExecution(t.Context(), x)
+		_, err := operator.Replay(t.Context(), f.Engine, x)
 		must(t, err)
 		must(t, f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil))
 	}},
@@ -180,11 +181,11 @@ func TestReplayBesideACompletedOne(t *testing.T) {
 	x, free := failed("1"), failed("2")
 	y := wantNew(t, create(t, f.Engine, uniqueSpec(f, "1", while(engine.WhileUnfailed))))
 	must(t, f.CompleteExecution(t.Context(), f.ClaimOne(t).Lease, nil))
-	_, err := f.Operator().ReplayExecution(t.Context(), x)
+	_, err := operator.Replay(t.Context(), f.Engine, x)
 	if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); !ok || conflict.Existing != y {
 		t.Errorf("got %v, want a conflict with %s", err, y)
 	}
-	done, err := f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: state.PublicFailed}, engine.Bulk{})
+	done, err := operator.ReplayWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane, State: state.PublicFailed}, operator.Bulk{})
 	if err != nil || done.Changed != 1 || done.Refused != 1 {
 		t.Errorf("%+v, %v", done, err)
 	}

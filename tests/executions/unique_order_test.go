@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -119,7 +120,7 @@ func TestUniqueCreatorsHaveOneOrderOfLocks(t *testing.T) {
 			}
 			lockKeyOf(t, tx, x)
 			return func(ctx context.Context, e *engine.Engine) error {
-					_, err := e.Operator().ReplayExecution(ctx, x)
+					_, err := operator.Replay(ctx, e, x)
 					return err
 				}, func() {
 					fixture.LockExecution(t, tx, x)
@@ -160,7 +161,7 @@ func TestKeyedCreationWaitsForAReplay(t *testing.T) {
 			}
 			late := f.Rival(t)
 			tx := f.BeginTx(t)
-			if _, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), x); err != nil {
+			if _, err := operator.Replay(t.Context(), f.WithTx(tx), x); err != nil {
 				t.Fatal(err)
 			}
 			spec.IdempotencyKey = f.Key("1")
@@ -204,7 +205,7 @@ func TestKeyOfAReplayedHolderIsNotTakenOver(t *testing.T) {
 		return outcomes
 	})
 	late.AwaitBlocked(t, f)
-	if _, err := f.Operator().ReplayExecution(t.Context(), higher); err != nil {
+	if _, err := operator.Replay(t.Context(), f.Engine, higher); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Commit(t, tx)
@@ -278,7 +279,7 @@ func TestWaitingKeyOfALockingCreationEndsWithTheStart(t *testing.T) {
 func TestDeletionOfAFormerHolderLeavesTheKey(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, f *fixture.Fixture){
 		"bulk": func(t *testing.T, f *fixture.Fixture) {
-			done, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, Order: engine.NewestFirst}, engine.Bulk{})
+			done, err := operator.DeleteWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane, Order: engine.NewestFirst}, operator.Bulk{})
 			if err != nil || done.Changed != 1 {
 				t.Fatal(done, err)
 			}

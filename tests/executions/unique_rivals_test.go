@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -149,7 +150,7 @@ func TestUniqueKeyIsTakenOverOnce(t *testing.T) {
 			return wantNew(t, outcomes[0].Value)
 		},
 		"by a replay": func(t *testing.T, inTx *engine.Engine, _ engine.ExecutionSpec, left id.ExecutionID) id.ExecutionID {
-			if _, err := inTx.Operator().ReplayExecution(t.Context(), left); err != nil {
+			if _, err := operator.Replay(t.Context(), inTx, left); err != nil {
 				t.Fatal(err)
 			}
 			return left
@@ -201,7 +202,7 @@ func TestReplayWaitsForACreatorOfItsUniqueKey(t *testing.T) {
 			tx := f.BeginTx(t)
 			y := wantNew(t, create(t, f.WithTx(tx), spec))
 			wait := fixture.Async(t, func(ctx context.Context) error {
-				_, err := late.Operator().ReplayExecution(ctx, x)
+				_, err := operator.Replay(ctx, late.Engine, x)
 				return err
 			})
 			late.AwaitBlocked(t, f)
@@ -347,7 +348,7 @@ func TestReplayTakesTheUniqueKeyAgain(t *testing.T) {
 				}
 			}
 			replay := func() error {
-				_, err := f.Operator().ReplayExecution(t.Context(), x)
+				_, err := operator.Replay(t.Context(), f.Engine, x)
 				return err
 			}
 			cancel(x)

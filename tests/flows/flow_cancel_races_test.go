@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -68,7 +69,7 @@ func TestCancelFlowWaitsForOpenTransactions(t *testing.T) {
 		{"replayed", []string{"a>b", "a>c"}, func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) error {
 			f.Succeed(t, flow, "a")
 			f.Succeed(t, flow, "b")
-			_, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted)
+			_, err := operator.Replay(t.Context(), f.WithTx(tx), f.NodeID(flow, "a"), operator.ReplayCompleted)
 			return err
 		}, map[string]string{fixture.StateCompleted: "b", fixture.StateCancelled: "a c"}},
 		{"ended by an operator", []string{"a>b", "c"}, func(t *testing.T, f *fixture.Flows, tx pgx.Tx, flow id.FlowID) error {
@@ -121,7 +122,7 @@ func TestOperationsWaitForCancelFlow(t *testing.T) {
 			return err
 		}, fferr.ErrStaleLease},
 		{"replay", func(ctx context.Context, late *engine.Engine, f *fixture.Flows, flow id.FlowID, _ engine.Lease) error {
-			_, err := late.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
+			_, err := operator.Replay(ctx, late, f.NodeID(flow, "done"), operator.ReplayCompleted)
 			return err
 		}, fferr.ErrFlowTerminal},
 		{"cancel", func(ctx context.Context, late *engine.Engine, _ *fixture.Flows, flow id.FlowID, _ engine.Lease) error {

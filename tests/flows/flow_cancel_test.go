@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -193,7 +194,7 @@ func TestCancelFlowLetsRunningMembersFinish(t *testing.T) {
 		f.Succeed(t, flow, "a")
 		f.Succeed(t, flow, "b")
 		f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a b", fixture.StateReady: "c"})
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a"), engine.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
+		if _, err := operator.Replay(t.Context(), f.Fixture.Engine, f.NodeID(flow, "a"), operator.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("replayed: %v", err)
 		}
 	})

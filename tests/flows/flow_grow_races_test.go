@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -241,7 +242,7 @@ var racing = map[string]struct {
 		return fixture.CompleteOne(ctx, e, f.Leases[f.NodeID(flow, "a")])
 	}, fferr.ErrStaleLease, "done a"},
 	"replay": {func(ctx context.Context, f *fixture.Flows, e *engine.Engine, flow id.FlowID, _ id.ExecutionID, _ []id.EdgeID) error {
-		_, err := e.Operator().ReplayExecution(ctx, f.NodeID(flow, "done"), engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, e, f.NodeID(flow, "done"), operator.ReplayCompleted)
 		return err
 	}, fferr.ErrFlowTerminal, ""},
 }

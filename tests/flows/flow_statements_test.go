@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -167,7 +168,7 @@ func TestFlowStatementsAreConstant(t *testing.T) {
 			flow := fanOut(t, f, n, nil)
 			f.Succeed(t, flow, "root")
 			return func() {
-				if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "root"), engine.ReplayCompleted); err != nil {
+				if _, err := operator.Replay(t.Context(), f.Fixture.Engine, f.NodeID(flow, "root"), operator.ReplayCompleted); err != nil {
 					t.Error(err)
 				}
 				f.WantState(t, f.NodeID(flow, "mid0"), fixture.StateHeld)

@@ -63,6 +63,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"schedule":           append([]string{"engine", "internal/core", "internal/schedules"}, core...),
 		"internal/schedules": append([]string{"internal/core", "internal/cron"}, core...),
 		"limit":              append([]string{"engine", "internal/core"}, core...),
+		"operator":           append([]string{"engine", "internal/bytea", "internal/core", "internal/document", "internal/pgtx"}, core...),
 		"stream":             append([]string{"engine", "internal/core", "internal/pgtx", "internal/streams"}, core...),
 		"events":             append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/document", "internal/inside", "internal/upkeep", "internal/warn"}, core...),
@@ -72,7 +73,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/postgres":  {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
-		"fftest":             {"engine", "events", "fferr", "id", "internal/inside", "internal/pgtest", "policy", "reconcile", "state", "worker"},
+		"fftest":             {"engine", "events", "fferr", "id", "internal/inside", "internal/pgtest", "operator", "policy", "reconcile", "state", "worker"},
 		"internal/pgserver":  {},
 		"internal/pgtest":    {"internal/pgserver", "internal/pgtest/container", "schema"},
 

@@ -19,7 +19,7 @@ type rung struct{ name, files string }
 var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 
 var coreRungs = []rung{
-	{"ground", "core limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
+	{"ground", "core signing_key limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"breaches budget lease_fence lease_memory stream_written stream_limits codec"},
 	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence"},
 	{"change", "budget_cancel execution_cancel_each transition execution_held execution_lock settle"},
@@ -43,10 +43,10 @@ var engineRungs = []rung{
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find sequence_reads worker worker_list"},
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call quota"},
-	{"operator", "operator_fork operator_keys operator_tokens operator_leases operator_queue operator_replay operator_replay_flow pause block " +
-		"queue_waiting rights retention_periods sequence_operate"},
+	{"operator", "execution_fork " +
+		"queue_waiting rights"},
 	{"upkeep", "" +
-		"gate gate_pass gate_full gate_idle admission operator_bulk"},
+		"gate gate_pass gate_full gate_idle admission"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
 }
 

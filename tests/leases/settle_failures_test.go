@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -74,7 +75,7 @@ func TestFailureDetailIsStoredWithTheAttempt(t *testing.T) {
 	if _, err := f.ExecutionResult(t.Context(), last.ID); err == nil || strings.Contains(err.Error(), "stack") {
 		t.Errorf("its result is %v", err)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), last.ID, engine.ReplayCompleted); err != nil {
+	if _, err := operator.Replay(t.Context(), f.Engine, last.ID, operator.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	again := f.ClaimOne(t)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -15,7 +16,7 @@ func TestDeletedExecutionsDontMoveTheirStarts_L3(t *testing.T) {
 	for name, remove := range map[string]func(*testing.T, *fixture.Fixture){
 		"retention": func(t *testing.T, f *fixture.Fixture) { f.Retain(t) },
 		"operator": func(t *testing.T, f *fixture.Fixture) {
-			if _, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "completed"}, engine.Bulk{}); err != nil {
+			if _, err := operator.DeleteWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane, State: "completed"}, operator.Bulk{}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -55,7 +56,7 @@ func TestDeletedExecutionsThatNeverStartedAreNoStarts_L3(t *testing.T) {
 	if err := f.CancelExecution(t.Context(), engine.CancelSpec{ID: x}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: "cancelled"}, engine.Bulk{}); err != nil {
+	if _, err := operator.DeleteWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane, State: "cancelled"}, operator.Bulk{}); err != nil {
 		t.Fatal(err)
 	}
 	wantClaimable(t, f, 1, "the other one")

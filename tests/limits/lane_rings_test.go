@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -56,7 +57,7 @@ var waysToALane = []struct {
 	}},
 	{"an operator's promotion", func(t *testing.T, f *fixture.Fixture) func() {
 		x := create(t, f, 1, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Minute) })[0]
-		return func() { nothing(t, f.Operator().DelayExecution(t.Context(), x, f.Time())) }
+		return func() { nothing(t, operator.Delay(t.Context(), f.Engine, x, f.Time())) }
 	}},
 	{"a signal", func(t *testing.T, f *fixture.Fixture) func() {
 		l := f.Suspend(t, engine.Received("go"))
@@ -96,30 +97,30 @@ var waysToALane = []struct {
 	}},
 	{"the end of a pause", func(t *testing.T, f *fixture.Fixture) func() {
 		create(t, f, 1)
-		nothing(t, f.Operator().PauseLane(t.Context(), f.Lane, "a test"))
-		return func() { nothing(t, f.Operator().ResumeLane(t.Context(), f.Lane)) }
+		nothing(t, operator.PauseLane(t.Context(), f.Engine, f.Lane, "a test"))
+		return func() { nothing(t, operator.ResumeLane(t.Context(), f.Engine, f.Lane)) }
 	}},
 	{"replay", func(t *testing.T, f *fixture.Fixture) func() {
 		x := f.Start(t)
 		complete(t, f, x)
-		return func() { ok(f.Operator().ReplayExecution(t.Context(), x.ID, engine.ReplayCompleted))(t) }
+		return func() { ok(operator.Replay(t.Context(), f.Engine, x.ID, operator.ReplayCompleted))(t) }
 	}},
 	{"replays by filter", func(t *testing.T, f *fixture.Fixture) func() {
 		complete(t, f, f.Start(t))
 		return func() {
-			ok(f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{State: state.PublicCompleted}, engine.Bulk{}, engine.ReplayCompleted))(t)
+			ok(operator.ReplayWhere(t.Context(), f.Engine, engine.ExecutionFilter{State: state.PublicCompleted}, operator.Bulk{}, operator.ReplayCompleted))(t)
 		}
 	}},
 	{"moves by filter", func(t *testing.T, f *fixture.Fixture) func() {
 		create(t, f, 1, func(s *engine.ExecutionSpec) { s.Lane = "elsewhere" })
 		return func() {
-			ok(f.Operator().MoveWhere(t.Context(), engine.ExecutionFilter{Lane: "elsewhere"}, f.Lane, engine.Bulk{}))(t)
+			ok(operator.MoveWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: "elsewhere"}, f.Lane, operator.Bulk{}))(t)
 		}
 	}},
 	{"fork", func(t *testing.T, f *fixture.Fixture) func() {
 		x := f.Start(t)
 		complete(t, f, x)
-		return func() { ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+		return func() { ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
 	}},
 	{"a tick of a schedule", func(t *testing.T, f *fixture.Fixture) func() {
 		nothing(t, schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))
@@ -207,7 +208,7 @@ var waysToALane = []struct {
 	}},
 	{"continuing a sequence", func(t *testing.T, f *fixture.Fixture) func() {
 		f.Fail(t, inSequence(t, f, engine.SequenceStops).Lease, engine.Failure{Class: policy.Permanent})
-		return func() { nothing(t, f.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: "s"})) }
+		return func() { nothing(t, operator.ContinueSequence(t.Context(), f.Engine, engine.SequenceName{Key: "s"})) }
 	}},
 	{"a delay that is over", func(t *testing.T, f *fixture.Fixture) func() {
 		l := f.Start(t).Lease
@@ -223,7 +224,7 @@ var waysToALane = []struct {
 	{"a revoked lease", func(t *testing.T, f *fixture.Fixture) func() {
 		l := f.Start(t).Lease
 		return func() {
-			ok(f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: l.Execution, Reason: "a test"}))(t)
+			ok(operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: l.Execution, Reason: "a test"}))(t)
 		}
 	}},
 	{"a triggered schedule", func(t *testing.T, f *fixture.Fixture) func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -119,8 +120,8 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 		}},
 		{"forks", func(t *testing.T, f *fixture.Fixture, spec func() engine.ExecutionSpec) {
 			x := ok(f.CreateExecution(t.Context(), spec()))(t)
-			fork := ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t)
-			ok(f.Operator().Fork(t.Context(), fork.ID, engine.ForkSpec{}))(t)
+			fork := ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t)
+			ok(f.Fork(t.Context(), fork.ID, engine.ForkSpec{}))(t)
 		}},
 	}
 	for _, way := range ways {
@@ -183,7 +184,7 @@ func TestReplaysTakePlaces(t *testing.T) {
 	}
 	wantOneByOne(t, f, 3)
 	for _, x := range ids {
-		replayed, err := f.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted)
+		replayed, err := operator.Replay(t.Context(), f.Engine, x, operator.ReplayCompleted)
 		if err != nil || replayed.State != state.PublicRateLimited {
 			t.Fatal(replayed, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -51,7 +52,7 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 		{"an operator's delay", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			f.RetryAtOnce(t, c.ID)
 			f.Fail(t, c.Lease, engine.Failure{})
-			must(t, f.Operator().DelayExecution(t.Context(), c.ID, f.Time().Add(time.Hour)))
+			must(t, operator.Delay(t.Context(), f.Engine, c.ID, f.Time().Add(time.Hour)))
 		}, false},
 		{"suspend", func(t *testing.T, f *fixture.Fixture, c engine.Claimed) {
 			_, err := f.Engine.Suspend(t.Context(), engine.SuspendSpec{Lease: c.Lease, Condition: engine.Received("go")})

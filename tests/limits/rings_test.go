@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -58,7 +59,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 			x := start(t, f)
 			f.Fail(t, x.Lease, engine.Failure{})
 			return func() {
-				if err := f.Operator().DelayExecution(t.Context(), x.ID, f.Time()); err != nil {
+				if err := operator.Delay(t.Context(), f.Engine, x.ID, f.Time()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -66,12 +67,12 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 		{"replay", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)
 			complete(t, f, x)
-			return func() { ok(f.Operator().ReplayExecution(t.Context(), x.ID, engine.ReplayCompleted))(t) }
+			return func() { ok(operator.Replay(t.Context(), f.Engine, x.ID, operator.ReplayCompleted))(t) }
 		}},
 		{"fork", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)
 			complete(t, f, x)
-			return func() { ok(f.Operator().Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+			return func() { ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
 		}},
 		{"signal", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -76,12 +77,12 @@ func TestOperatorBlocksAndUnblocks_E43(t *testing.T) {
 				if wrong == reason {
 					continue
 				}
-				err := f.Operator().UnblockExecution(t.Context(), x, wrong)
+				err := operator.Unblock(t.Context(), f.Engine, x, wrong)
 				if refusal, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotEligible) || refusal.Execution != x {
 					t.Errorf("unblocked as %s: %v", wrong, err)
 				}
-				if blocking, err := f.Operator().BlockExecution(t.Context(), x, wrong, ""); wrong != state.WaitingForChildren &&
-					(blocking.Rejected != engine.RejectedNotEligible || err != nil) {
+				if blocking, err := operator.Block(t.Context(), f.Engine, x, wrong, ""); wrong != state.WaitingForChildren &&
+					(blocking.Rejected != operator.RejectedNotEligible || err != nil) {
 					t.Errorf("blocked for %s too: %+v, %v", wrong, blocking, err)
 				}
 			}
@@ -103,49 +104,49 @@ func TestBlockRefusesOtherPhases_E43(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		arrange func(t *testing.T, f *fixture.Fixture) id.ExecutionID
-		want    engine.Rejection
+		want    operator.Rejection
 	}{
-		{"running", func(t *testing.T, f *fixture.Fixture) id.ExecutionID { return f.Start(t).ID }, engine.RejectedNotEligible},
+		{"running", func(t *testing.T, f *fixture.Fixture) id.ExecutionID { return f.Start(t).ID }, operator.RejectedNotEligible},
 		{"delayed", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			return f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
-		}, engine.RejectedNotEligible},
+		}, operator.RejectedNotEligible},
 		{"granted", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			x := f.Create(t)
 			f.SetExecution(t, x, "eligibility_state = 'pending_claim'")
 			return x
-		}, engine.RejectedNotEligible},
+		}, operator.RejectedNotEligible},
 		{"owned", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			x := f.Create(t)
 			f.SetExecution(t, x, "ownership_state = 'leased'")
 			return x
-		}, engine.RejectedNotEligible},
+		}, operator.RejectedNotEligible},
 		{"suspended", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			x := f.Create(t)
 			f.SetExecution(t, x, "lifecycle_phase = 'suspended', eligibility_state = 'not_applicable', public_state = 'suspended'")
 			return x
-		}, engine.RejectedNotEligible},
+		}, operator.RejectedNotEligible},
 		{"completed", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			c := f.Start(t)
 			if err := f.CompleteExecution(t.Context(), c.Lease, nil); err != nil {
 				t.Fatal(err)
 			}
 			return c.ID
-		}, engine.RejectedEnded},
+		}, operator.RejectedEnded},
 		{"cancelled", func(t *testing.T, f *fixture.Fixture) id.ExecutionID {
 			x := f.Create(t)
 			f.SetExecution(t, x, fixture.ForeignCancel)
 			return x
-		}, engine.RejectedEnded},
+		}, operator.RejectedEnded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.New(t)
 			x := c.arrange(t, f)
 			before := f.Dump(t, x)
 			for _, e := range []*engine.Engine{f.Engine, f.WithTx(f.BeginTx(t))} {
-				if blocking, err := e.Operator().BlockExecution(t.Context(), x, state.PausedByOperator, ""); blocking.Rejected != c.want || err != nil {
+				if blocking, err := operator.Block(t.Context(), e, x, state.PausedByOperator, ""); blocking.Rejected != c.want || err != nil {
 					t.Errorf("rejected %q, %v; want %q", blocking.Rejected, err, c.want)
 				}
-				if err := e.Operator().UnblockExecution(t.Context(), x, ""); !errors.Is(err, fferr.ErrNotEligible) {
+				if err := operator.Unblock(t.Context(), e, x, ""); !errors.Is(err, fferr.ErrNotEligible) {
 					t.Errorf("unblocked: %v", err)
 				}
 			}
@@ -184,7 +185,7 @@ func TestUnblockNamesTheReason_E43(t *testing.T) {
 	f := fixture.FlowsOn(fixture.New(t))
 	flow := f.Draw(t, nil, "a>b")
 	b := f.NodeID(flow, "b")
-	if err := f.Operator().UnblockExecution(t.Context(), b, ""); !errors.Is(err, fferr.ErrNotEligible) {
+	if err := operator.Unblock(t.Context(), f.Fixture.Engine, b, ""); !errors.Is(err, fferr.ErrNotEligible) {
 		t.Errorf("unblocked: %v", err)
 	}
 	f.Unblock(t, b, state.WaitingForChildren)
@@ -246,9 +247,9 @@ func TestBlockReturnsAdmissions_E43(t *testing.T) {
 func TestBlockRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
-	op := f.Operator()
+	op := f.Engine
 	block := func(x id.ExecutionID, reason state.BlockingReason, detail string) error {
-		_, err := op.BlockExecution(t.Context(), x, reason, detail)
+		_, err := operator.Block(t.Context(), op, x, reason, detail)
 		return err
 	}
 	for what, err := range map[string]error{
@@ -257,8 +258,8 @@ func TestBlockRefusesBadInput(t *testing.T) {
 		"an unknown reason":      block(x, "tired", ""),
 		"a long detail":          block(x, state.PausedByOperator, strings.Repeat("d", 1025)),
 		"an empty id":            block(id.ExecutionID{}, state.PausedByOperator, ""),
-		"a reason to expect":     op.UnblockExecution(t.Context(), x, state.WaitingForDelay),
-		"an empty id to unblock": op.UnblockExecution(t.Context(), id.ExecutionID{}, ""),
+		"a reason to expect":     operator.Unblock(t.Context(), op, x, state.WaitingForDelay),
+		"an empty id to unblock": operator.Unblock(t.Context(), op, id.ExecutionID{}, ""),
 	} {
 		if !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: %v", what, err)
@@ -268,7 +269,7 @@ func TestBlockRefusesBadInput(t *testing.T) {
 	if err := block(unknown, state.PausedByOperator, ""); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
-	if err := op.UnblockExecution(t.Context(), unknown, ""); !errors.Is(err, fferr.ErrNotFound) {
+	if err := operator.Unblock(t.Context(), op, unknown, ""); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	f.SetExecution(t, x, "public_state = 'dozing'")
@@ -288,7 +289,7 @@ func TestUnblockWakesWorkers(t *testing.T) {
 	e.Want(t, f.Lane)
 	f.Block(t, x, state.PausedByOperator, "")
 	tx := f.BeginTx(t)
-	if err := f.WithTx(tx).Operator().UnblockExecution(t.Context(), x, ""); err != nil {
+	if err := operator.Unblock(t.Context(), f.WithTx(tx), x, ""); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Commit(t, tx)
@@ -314,13 +315,13 @@ func TestBlockedExecutionEndsByItsDeadline(t *testing.T) {
 func TestBlockedExecutions(t *testing.T) {
 	f := fixture.NewCloned(t)
 	lanes := []id.LaneID{"B", "a"}
-	var want []engine.BlockedExecution
+	var want []operator.BlockedExecution
 	for _, lane := range lanes {
 		for i, reason := range []state.BlockingReason{state.PausedByOperator, state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator} {
 			x := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Lane = lane }, capable("gpu"))
 			f.Advance(time.Second)
 			f.Block(t, x, reason, strings.Repeat("d", i))
-			want = append(want, engine.BlockedExecution{
+			want = append(want, operator.BlockedExecution{
 				ID: x, Lane: lane, Kind: "test", Reason: reason, Detail: strings.Repeat("d", i), Since: f.Time(),
 				Capabilities: id.NewCapabilities("gpu"),
 			})
@@ -332,30 +333,30 @@ func TestBlockedExecutions(t *testing.T) {
 	if err := f.SetExecutionTag(t.Context(), want[0].ID, "app.tag", "v"); err != nil { // is blocked no later for it
 		t.Fatal(err)
 	}
-	same := func(a, b engine.BlockedExecution) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-	only := func(keep func(engine.BlockedExecution) bool) []engine.BlockedExecution {
-		return slices.DeleteFunc(slices.Clone(want), func(b engine.BlockedExecution) bool { return !keep(b) })
+	same := func(a, b operator.BlockedExecution) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	only := func(keep func(operator.BlockedExecution) bool) []operator.BlockedExecution {
+		return slices.DeleteFunc(slices.Clone(want), func(b operator.BlockedExecution) bool { return !keep(b) })
 	}
 	for _, c := range []struct {
-		filter engine.BlockedFilter
-		want   []engine.BlockedExecution
+		filter operator.BlockedFilter
+		want   []operator.BlockedExecution
 	}{
-		{engine.BlockedFilter{}, want},
-		{engine.BlockedFilter{Lane: "a"}, want[4:]},
-		{engine.BlockedFilter{Lane: "A"}, nil},
-		{engine.BlockedFilter{Reason: state.PausedByOperator}, only(func(b engine.BlockedExecution) bool { return b.Reason == state.PausedByOperator })},
-		{engine.BlockedFilter{Lane: "B", Reason: state.PausedByPolicy}, want[2:3]},
+		{operator.BlockedFilter{}, want},
+		{operator.BlockedFilter{Lane: "a"}, want[4:]},
+		{operator.BlockedFilter{Lane: "A"}, nil},
+		{operator.BlockedFilter{Reason: state.PausedByOperator}, only(func(b operator.BlockedExecution) bool { return b.Reason == state.PausedByOperator })},
+		{operator.BlockedFilter{Lane: "B", Reason: state.PausedByPolicy}, want[2:3]},
 	} {
 		for limit := range 5 {
-			got := paged(t, func(after string) (engine.Page[engine.BlockedExecution], error) {
-				return f.Operator().ListBlockedExecutions(t.Context(), c.filter, after, limit)
+			got := paged(t, func(after string) (engine.Page[operator.BlockedExecution], error) {
+				return operator.ListBlockedExecutions(t.Context(), f.Engine, c.filter, after, limit)
 			})
 			if !slices.EqualFunc(got, c.want, same) {
 				t.Errorf("%+v, %d a page:\n%v, want\n%v", c.filter, limit, got, c.want)
 			}
 		}
-		var all []engine.BlockedExecution
-		for b, err := range f.Operator().BlockedExecutions(t.Context(), c.filter) {
+		var all []operator.BlockedExecution
+		for b, err := range operator.BlockedExecutions(t.Context(), f.Engine, c.filter) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -365,25 +366,25 @@ func TestBlockedExecutions(t *testing.T) {
 			t.Errorf("%+v: %v", c.filter, all)
 		}
 	}
-	page, err := f.Operator().ListBlockedExecutions(t.Context(), engine.BlockedFilter{}, "", 1)
+	page, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{}, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, list := range map[string]func() error{
 		"the cursor of another filter": func() error {
-			_, err := f.Operator().ListBlockedExecutions(t.Context(), engine.BlockedFilter{Lane: "a"}, page.Next, 1)
+			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Lane: "a"}, page.Next, 1)
 			return err
 		},
 		"a negative limit": func() error {
-			_, err := f.Operator().ListBlockedExecutions(t.Context(), engine.BlockedFilter{}, "", -1)
+			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{}, "", -1)
 			return err
 		},
 		"a reason of a gate": func() error {
-			_, err := f.Operator().ListBlockedExecutions(t.Context(), engine.BlockedFilter{Reason: state.WaitingForQuota}, "", 1)
+			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Reason: state.WaitingForQuota}, "", 1)
 			return err
 		},
 		"no lane": func() error {
-			_, err := f.Operator().ListBlockedExecutions(t.Context(), engine.BlockedFilter{Lane: "a\nb"}, "", 1)
+			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Lane: "a\nb"}, "", 1)
 			return err
 		},
 	} {

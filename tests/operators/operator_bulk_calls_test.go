@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -43,8 +44,8 @@ func TestDeleteWhereKeepsAwaitedCalls(t *testing.T) {
 				}
 			}
 			uncalled := f.Ended(t)
-			got, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane}, engine.Bulk{})
-			if want := (engine.BulkProgress{Matched: 4, Changed: 1, Refused: 3}); err != nil || got != want {
+			got, err := operator.DeleteWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane}, operator.Bulk{})
+			if want := (operator.BulkProgress{Matched: 4, Changed: 1, Refused: 3}); err != nil || got != want {
 				t.Errorf("%+v, %v, want %+v", got, err, want)
 			}
 			f.WantKept(t, "kept kept gone", called[0], called[1], uncalled)
@@ -54,7 +55,7 @@ func TestDeleteWhereKeepsAwaitedCalls(t *testing.T) {
 				}
 			}
 			test.free(t, f, caller)
-			if _, err := f.Operator().DeleteWhere(t.Context(), engine.ExecutionFilter{Kind: "called"}, engine.Bulk{}); err != nil {
+			if _, err := operator.DeleteWhere(t.Context(), f.Engine, engine.ExecutionFilter{Kind: "called"}, operator.Bulk{}); err != nil {
 				t.Fatal(err)
 			}
 			f.WantKept(t, "gone gone", called...)

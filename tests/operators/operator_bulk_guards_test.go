@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -17,16 +18,16 @@ func TestBulkOperationsGoOnBesideADeletedExecution(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBulked(t)
 			r := b.StoppedBefore(t, "TakeExecutions")
-			var got engine.BulkProgress
+			var got operator.BulkProgress
 			done := fixture.Async(t, func(ctx context.Context) (err error) {
-				got, err = c.call(ctx, r.Operator(), b.all, engine.Bulk{})
+				got, err = c.call(ctx, r.Rival.Engine, b.all, operator.Bulk{})
 				return err
 			})
 			r.AwaitStop(t)
 			b.Exec(t, "DELETE FROM ff_exec_core WHERE execution_id IN ($1, $2)", b.byName["another"].UUID(), b.byName["completed"].UUID())
 			r.Resume()
 			err := done()
-			want := engine.BulkProgress{Matched: 7, Changed: c.changed, Refused: c.refused}
+			want := operator.BulkProgress{Matched: 7, Changed: c.changed, Refused: c.refused}
 			if c.name != "replay" { // it would have refused both
 				want.Changed, want.Refused = want.Changed-1, want.Refused+1
 			}
@@ -44,8 +45,8 @@ func TestBulkOperationsByNamespace(t *testing.T) {
 		return f.Create(t, func(s *engine.ExecutionSpec) { s.Namespace = namespace })
 	}
 	trial, live, again := in("trial"), in("live"), in("trial")
-	got, err := f.Operator().CancelWhere(t.Context(), engine.ExecutionFilter{Namespace: "trial"}, "", engine.Bulk{Batch: 1})
-	if want := (engine.BulkProgress{Matched: 2, Changed: 2}); err != nil || got != want {
+	got, err := operator.CancelWhere(t.Context(), f.Engine, engine.ExecutionFilter{Namespace: "trial"}, "", operator.Bulk{Batch: 1})
+	if want := (operator.BulkProgress{Matched: 2, Changed: 2}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	for x, want := range map[id.ExecutionID]state.PublicState{trial: state.PublicCancelled, live: state.PublicWaiting, again: state.PublicCancelled} {
@@ -60,7 +61,7 @@ func TestMoveWhereWakesWorkers(t *testing.T) {
 	b := newBulked(t)
 	to, marker := b.Lane+".new", b.Lane+".marker"
 	e := b.Rival(t).ListenTo(t, to, marker)
-	if _, err := b.Operator().MoveWhere(t.Context(), b.all, to, engine.Bulk{}); err != nil {
+	if _, err := operator.MoveWhere(t.Context(), b.Fixture.Engine, b.all, to, operator.Bulk{}); err != nil {
 		t.Fatal(err)
 	}
 	b.Flush() // its notification comes before the marker

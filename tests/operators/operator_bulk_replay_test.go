@@ -5,6 +5,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -28,7 +29,7 @@ func TestReplayWhereRefusesSomeAlone(t *testing.T) {
 		refused := cancelled(t, f, taken)
 		holder := f.Create(t, taken)
 		free := []id.ExecutionID{cancelled(t, f, plain), cancelled(t, f, plain)}
-		done, err := f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane, State: state.PublicCancelled}, engine.Bulk{})
+		done, err := operator.ReplayWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane, State: state.PublicCancelled}, operator.Bulk{})
 		if err != nil || done.Matched != 5 || done.Changed != 3 || done.Refused != 2 {
 			t.Errorf("%+v, error %v", done, err)
 		}
@@ -51,7 +52,7 @@ func TestReplayWhereRefusesSomeAlone(t *testing.T) {
 		f.Fail(t, c.Lease, fixture.ForGood)
 		lacks := f.Start(t)
 		f.Fail(t, lacks.Lease, fixture.ForGood)
-		done, err := f.Operator().ReplayWhere(t.Context(), engine.ExecutionFilter{Lane: f.Lane}, engine.Bulk{}, engine.ReplayFromStep("pay"))
+		done, err := operator.ReplayWhere(t.Context(), f.Engine, engine.ExecutionFilter{Lane: f.Lane}, operator.Bulk{}, operator.ReplayFromStep("pay"))
 		if err != nil || done.Changed != 1 || done.Refused != 1 {
 			t.Errorf("%+v, error %v", done, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -62,7 +63,7 @@ func (b *bulked) states(t *testing.T) map[string]state.PublicState {
 	return states
 }
 
-type bulkCall func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter, bulk engine.Bulk) (engine.BulkProgress, error)
+type bulkCall func(ctx context.Context, o *engine.Engine, filter engine.ExecutionFilter, bulk operator.Bulk) (operator.BulkProgress, error)
 
 var bulkCalls = []struct {
 	name             string
@@ -70,22 +71,22 @@ var bulkCalls = []struct {
 	changed, refused int
 	want             map[string]state.PublicState // the states that it changes; "" for deleted
 }{
-	{"cancel", func(ctx context.Context, o engine.Operator, f engine.ExecutionFilter, b engine.Bulk) (engine.BulkProgress, error) {
-		return o.CancelWhere(ctx, f, "a mistake", b)
+	{"cancel", func(ctx context.Context, o *engine.Engine, f engine.ExecutionFilter, b operator.Bulk) (operator.BulkProgress, error) {
+		return operator.CancelWhere(ctx, o, f, "a mistake", b)
 	}, 4, 3, map[string]state.PublicState{
 		"active": state.PublicCancelled, "delayed": state.PublicCancelled, "waiting": state.PublicCancelled, "another": state.PublicCancelled,
 	}},
-	{"replay", func(ctx context.Context, o engine.Operator, f engine.ExecutionFilter, b engine.Bulk) (engine.BulkProgress, error) {
-		return o.ReplayWhere(ctx, f, b)
+	{"replay", func(ctx context.Context, o *engine.Engine, f engine.ExecutionFilter, b operator.Bulk) (operator.BulkProgress, error) {
+		return operator.ReplayWhere(ctx, o, f, b)
 	}, 2, 5, map[string]state.PublicState{"failed": state.PublicWaiting, "failed member": state.PublicWaiting}},
-	{"delete", func(ctx context.Context, o engine.Operator, f engine.ExecutionFilter, b engine.Bulk) (engine.BulkProgress, error) {
-		return o.DeleteWhere(ctx, f, b)
+	{"delete", func(ctx context.Context, o *engine.Engine, f engine.ExecutionFilter, b operator.Bulk) (operator.BulkProgress, error) {
+		return operator.DeleteWhere(ctx, o, f, b)
 	}, 2, 5, map[string]state.PublicState{"failed": "", "completed": ""}},
-	{"prioritize", func(ctx context.Context, o engine.Operator, f engine.ExecutionFilter, b engine.Bulk) (engine.BulkProgress, error) {
-		return o.PrioritizeWhere(ctx, f, 7, b)
+	{"prioritize", func(ctx context.Context, o *engine.Engine, f engine.ExecutionFilter, b operator.Bulk) (operator.BulkProgress, error) {
+		return operator.PrioritizeWhere(ctx, o, f, 7, b)
 	}, 2, 5, nil},
-	{"move", func(ctx context.Context, o engine.Operator, f engine.ExecutionFilter, b engine.Bulk) (engine.BulkProgress, error) {
-		return o.MoveWhere(ctx, f, f.Lane+".new", b)
+	{"move", func(ctx context.Context, o *engine.Engine, f engine.ExecutionFilter, b operator.Bulk) (operator.BulkProgress, error) {
+		return operator.MoveWhere(ctx, o, f, f.Lane+".new", b)
 	}, 2, 5, nil},
 }
 
@@ -95,19 +96,19 @@ func TestBulkOperations(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBulked(t)
 			want := b.states(t)
-			got, err := c.call(t.Context(), b.Operator(), b.all, engine.Bulk{DryRun: true})
-			if wanted := (engine.BulkProgress{Matched: 7}); err != nil || got != wanted {
+			got, err := c.call(t.Context(), b.Fixture.Engine, b.all, operator.Bulk{DryRun: true})
+			if wanted := (operator.BulkProgress{Matched: 7}); err != nil || got != wanted {
 				t.Fatalf("dry run: %+v, %v, want %+v", got, err, wanted)
 			}
 			fixture.WantEqual(t, "states after the dry run", b.states(t), want)
 			batches := 0
-			got, err = c.call(t.Context(), b.Operator(), b.all, engine.Bulk{Batch: 3, Progress: func(p engine.BulkProgress) error {
+			got, err = c.call(t.Context(), b.Fixture.Engine, b.all, operator.Bulk{Batch: 3, Progress: func(p operator.BulkProgress) error {
 				if batches++; (p.Next == "") != (p.Matched == 7) {
 					t.Errorf("batch %d: %+v", batches, p)
 				}
 				return nil
 			}})
-			if wanted := (engine.BulkProgress{Matched: 7, Changed: c.changed, Refused: c.refused}); err != nil || got != wanted || batches != 3 {
+			if wanted := (operator.BulkProgress{Matched: 7, Changed: c.changed, Refused: c.refused}); err != nil || got != wanted || batches != 3 {
 				t.Errorf("%+v, %v, want %+v; %d batches, want 3", got, err, wanted, batches)
 			}
 			for name, s := range c.want {
@@ -123,13 +124,13 @@ func TestBulkOperations(t *testing.T) {
 // What the two operations on the queue write: the priority or lane, and the place in the queue.
 func TestBulkOperationsMoveQueueEntries(t *testing.T) {
 	b := newBulked(t)
-	if _, err := b.Operator().PrioritizeWhere(t.Context(), b.all, 7, engine.Bulk{}); err != nil {
+	if _, err := operator.PrioritizeWhere(t.Context(), b.Fixture.Engine, b.all, 7, operator.Bulk{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(operatorEvents(t, b.Fixture, b.byName["waiting"])); got != 1 {
 		t.Errorf("%d operator events, want 1", got)
 	}
-	if _, err := b.Operator().MoveWhere(t.Context(), b.all, b.Lane+".new", engine.Bulk{}); err != nil {
+	if _, err := operator.MoveWhere(t.Context(), b.Fixture.Engine, b.all, b.Lane+".new", operator.Bulk{}); err != nil {
 		t.Fatal(err)
 	}
 	b.WantNothingClaimable(t)
@@ -143,7 +144,7 @@ func TestBulkOperationsMoveQueueEntries(t *testing.T) {
 func TestBulkOperationsCanBeContinued(t *testing.T) {
 	b := newBulked(t)
 	stop := errors.New("enough")
-	first, err := b.Operator().CancelWhere(t.Context(), b.all, "", engine.Bulk{Batch: 2, Progress: func(engine.BulkProgress) error { return stop }})
+	first, err := operator.CancelWhere(t.Context(), b.Fixture.Engine, b.all, "", operator.Bulk{Batch: 2, Progress: func(operator.BulkProgress) error { return stop }})
 	if !errors.Is(err, stop) || first.Matched != 2 || first.Next == "" {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -151,14 +152,14 @@ func TestBulkOperationsCanBeContinued(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM ff_exec_core WHERE lane_id = $1 AND public_state = 'delayed' FOR UPDATE", b.Lane); err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.Operator().CancelWhere(t.Context(), b.all, "", engine.Bulk{})
+	again, err := operator.CancelWhere(t.Context(), b.Fixture.Engine, b.all, "", operator.Bulk{})
 	if err != nil || again.Matched != 7 || again.Changed != 3 || again.Busy != 1 {
 		t.Errorf("beside a lock: %+v, %v", again, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := b.Operator().CancelWhere(t.Context(), b.all, "", engine.Bulk{After: first.Next})
+	rest, err := operator.CancelWhere(t.Context(), b.Fixture.Engine, b.all, "", operator.Bulk{After: first.Next})
 	if err != nil || rest.Matched != 5 || rest.Busy != 0 {
 		t.Errorf("the rest: %+v, %v", rest, err)
 	}
@@ -172,22 +173,22 @@ func TestBulkOperationsRefuseBadOptions(t *testing.T) {
 	for _, c := range bulkCalls {
 		for name, args := range map[string]struct {
 			filter engine.ExecutionFilter
-			bulk   engine.Bulk
+			bulk   operator.Bulk
 		}{
-			"an empty filter": {engine.ExecutionFilter{Order: engine.NewestFirst}, engine.Bulk{}},
-			"claim order":     {claimOrder, engine.Bulk{}},
-			"a large batch":   {filter, engine.Bulk{Batch: engine.MaxBatch + 1}},
-			"a bad position":  {filter, engine.Bulk{After: "nowhere"}},
+			"an empty filter": {engine.ExecutionFilter{Order: engine.NewestFirst}, operator.Bulk{}},
+			"claim order":     {claimOrder, operator.Bulk{}},
+			"a large batch":   {filter, operator.Bulk{Batch: engine.MaxBatch + 1}},
+			"a bad position":  {filter, operator.Bulk{After: "nowhere"}},
 		} {
 			if args.filter.Lane == "" && c.name == "move" {
 				continue // without a lane to move to, this call is refused for that
 			}
-			if _, err := c.call(t.Context(), f.Operator(), args.filter, args.bulk); !errors.Is(err, fferr.ErrInvalidInput) {
+			if _, err := c.call(t.Context(), f.Engine, args.filter, args.bulk); !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s with %s: %v", c.name, name, err)
 			}
 		}
 		err := pgx.BeginFunc(t.Context(), f.Pool, func(tx pgx.Tx) error {
-			if _, err := c.call(t.Context(), f.WithTx(tx).Operator(), filter, engine.Bulk{}); !errors.Is(err, fferr.ErrInvalidInput) {
+			if _, err := c.call(t.Context(), f.WithTx(tx), filter, operator.Bulk{}); !errors.Is(err, fferr.ErrInvalidInput) {
 				t.Errorf("%s in a transaction: %v", c.name, err)
 			}
 			return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -44,24 +45,24 @@ func wantKeys(t *testing.T, f *fixture.Fixture, want ...string) {
 // The first key is seeded once, by whichever process comes first.
 func TestSeedKey(t *testing.T) {
 	f := fixture.NewCloned(t)
-	seed := func(kid string, secret wire.Secret) engine.KeySeed {
+	seed := func(kid string, secret wire.Secret) operator.KeySeed {
 		t.Helper()
-		result, err := f.Operator().SeedKey(t.Context(), kid, secret)
+		result, err := operator.SeedKey(t.Context(), f.Engine, kid, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result
 	}
-	if got := seed("k1", secretOf(1)); got != (engine.KeySeed{Seeded: true, SameSecret: true, Active: true}) {
+	if got := seed("k1", secretOf(1)); got != (operator.KeySeed{Seeded: true, SameSecret: true, Active: true}) {
 		t.Errorf("the first: %+v", got)
 	}
-	if got := seed("k1", secretOf(1)); got != (engine.KeySeed{SameSecret: true, Active: true}) {
+	if got := seed("k1", secretOf(1)); got != (operator.KeySeed{SameSecret: true, Active: true}) {
 		t.Errorf("again: %+v", got)
 	}
-	if got := seed("k1", secretOf(2)); got != (engine.KeySeed{Active: true}) {
+	if got := seed("k1", secretOf(2)); got != (operator.KeySeed{Active: true}) {
 		t.Errorf("with another secret: %+v", got)
 	}
-	_, err := f.Operator().SeedKey(t.Context(), "k2", secretOf(2))
+	_, err := operator.SeedKey(t.Context(), f.Engine, "k2", secretOf(2))
 	if fixture.WantInputError(t, err, "key id"); !strings.Contains(err.Error(), `"k1"`) {
 		t.Errorf("a second key: %v", err)
 	}
@@ -69,7 +70,7 @@ func TestSeedKey(t *testing.T) {
 
 	// With retired keys alone there is none that signs.
 	f.Exec(t, "UPDATE ff_waitpoint_hmac SET active = false, rotated_at_ms = rotated_at_ms + 5000")
-	if got := seed("k1", secretOf(1)); got != (engine.KeySeed{SameSecret: true}) {
+	if got := seed("k1", secretOf(1)); got != (operator.KeySeed{SameSecret: true}) {
 		t.Errorf("a retired one: %+v", got)
 	}
 	if got := seed("k2", secretOf(2)); !got.Seeded {
@@ -82,22 +83,22 @@ func TestSeedKey(t *testing.T) {
 func TestSeedKeyAtOnce_S31(t *testing.T) {
 	f := fixture.NewCloned(t)
 	tx := f.BeginTx(t)
-	first, err := f.WithTx(tx).Operator().SeedKey(t.Context(), "k1", secretOf(1))
+	first, err := operator.SeedKey(t.Context(), f.WithTx(tx), "k1", secretOf(1))
 	if err != nil || !first.Seeded {
 		t.Fatal(first, err)
 	}
 	rival := f.Rival(t)
 	type answer struct {
-		engine.KeySeed
+		operator.KeySeed
 		err error
 	}
 	second := fixture.Async(t, func(ctx context.Context) answer {
-		seed, err := rival.Operator().SeedKey(ctx, "k1", secretOf(1))
+		seed, err := operator.SeedKey(ctx, rival.Engine, "k1", secretOf(1))
 		return answer{seed, err}
 	})
 	rival.AwaitBlocked(t, f)
 	fixture.Commit(t, tx)
-	if got := second(); got.err != nil || got.KeySeed != (engine.KeySeed{SameSecret: true, Active: true}) {
+	if got := second(); got.err != nil || got.KeySeed != (operator.KeySeed{SameSecret: true, Active: true}) {
 		t.Errorf("%+v", got)
 	}
 	wantKeys(t, f, "k1 active 0")
@@ -105,28 +106,28 @@ func TestSeedKeyAtOnce_S31(t *testing.T) {
 
 func TestRotateKey_S30_S31_S32(t *testing.T) {
 	f := fixture.NewCloned(t)
-	rotate := func(kid string, secret wire.Secret, grace time.Duration) (engine.KeyRotation, error) {
-		return f.Operator().RotateKey(t.Context(), kid, secret, grace)
+	rotate := func(kid string, secret wire.Secret, grace time.Duration) (operator.KeyRotation, error) {
+		return operator.RotateKey(t.Context(), f.Engine, kid, secret, grace)
 	}
-	want := func(got engine.KeyRotation, err error, want engine.KeyRotation) {
+	want := func(got operator.KeyRotation, err error, want operator.KeyRotation) {
 		t.Helper()
 		if err != nil || got != want {
 			t.Errorf("%+v, error %v; want %+v", got, err, want)
 		}
 	}
 	got, err := rotate("k1", secretOf(1), time.Hour)
-	want(got, err, engine.KeyRotation{Rotated: true})
+	want(got, err, operator.KeyRotation{Rotated: true})
 	got, err = rotate("k1", secretOf(1), time.Hour)
-	want(got, err, engine.KeyRotation{Previous: "k1"})
+	want(got, err, operator.KeyRotation{Previous: "k1"})
 	f.Advance(time.Second)
 	got, err = rotate("k2", secretOf(2), time.Hour)
-	want(got, err, engine.KeyRotation{Rotated: true, Previous: "k1"})
+	want(got, err, operator.KeyRotation{Rotated: true, Previous: "k1"})
 	wantKeys(t, f, "k1 retired 0 3601000", "k2 active 1000")
 
-	for name, refused := range map[string]func() (engine.KeyRotation, error){
-		"a retired key":                  func() (engine.KeyRotation, error) { return rotate("k1", secretOf(1), 0) },
-		"a retired id with a new secret": func() (engine.KeyRotation, error) { return rotate("k1", secretOf(3), 0) },
-		"another secret":                 func() (engine.KeyRotation, error) { return rotate("k2", secretOf(3), 0) },
+	for name, refused := range map[string]func() (operator.KeyRotation, error){
+		"a retired key":                  func() (operator.KeyRotation, error) { return rotate("k1", secretOf(1), 0) },
+		"a retired id with a new secret": func() (operator.KeyRotation, error) { return rotate("k1", secretOf(3), 0) },
+		"another secret":                 func() (operator.KeyRotation, error) { return rotate("k2", secretOf(3), 0) },
 	} {
 		if _, err := refused(); !errors.Is(err, fferr.ErrKeyIDTaken) {
 			t.Errorf("%s: %v", name, err)
@@ -137,14 +138,14 @@ func TestRotateKey_S30_S31_S32(t *testing.T) {
 	// A clock that was set back does not let the old key sign on.
 	f.Advance(-time.Hour)
 	got, err = rotate("k3", secretOf(3), 2*time.Hour)
-	want(got, err, engine.KeyRotation{Rotated: true, Previous: "k2"})
+	want(got, err, operator.KeyRotation{Rotated: true, Previous: "k2"})
 	f.Advance(time.Hour)
 	wantKeys(t, f, "k1 retired 0 3601000", "k2 retired 1000 3601000", "k3 active 1001")
 
 	// No grace ends a key in the call, and keys whose grace is over go with it.
 	f.Advance(time.Hour)
 	got, err = rotate("k4", secretOf(4), 0)
-	want(got, err, engine.KeyRotation{Rotated: true, Previous: "k3", Deleted: 3})
+	want(got, err, operator.KeyRotation{Rotated: true, Previous: "k3", Deleted: 3})
 	wantKeys(t, f, "k4 active 3601000")
 }
 
@@ -153,7 +154,7 @@ func TestRotatedKeysVerifyForTheirGrace(t *testing.T) {
 	f := fixture.NewCloned(t)
 	rotate := func(kid string, grace time.Duration) {
 		t.Helper()
-		if _, err := f.Operator().RotateKey(t.Context(), kid, wire.NewSecret(), grace); err != nil {
+		if _, err := operator.RotateKey(t.Context(), f.Engine, kid, wire.NewSecret(), grace); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,7 +180,7 @@ func TestKeys(t *testing.T) {
 	f := fixture.NewCloned(t)
 	list := func() string {
 		t.Helper()
-		keys, err := f.Operator().Keys(t.Context())
+		keys, err := operator.Keys(t.Context(), f.Engine)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func TestKeys(t *testing.T) {
 		t.Error(got)
 	}
 	for n, kid := range []string{"k1", "k2"} {
-		if _, err := f.Operator().RotateKey(t.Context(), kid, secretOf(byte(n)), time.Minute); err != nil {
+		if _, err := operator.RotateKey(t.Context(), f.Engine, kid, secretOf(byte(n)), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		f.Advance(time.Second)
@@ -212,18 +213,18 @@ func TestKeys(t *testing.T) {
 func TestKeysAreChecked(t *testing.T) {
 	f := fixture.NewCloned(t)
 	for _, kid := range []string{"", "a:b", "a b", "ä", strings.Repeat("k", 65)} {
-		_, err := f.Operator().SeedKey(t.Context(), kid, secretOf(1))
+		_, err := operator.SeedKey(t.Context(), f.Engine, kid, secretOf(1))
 		fixture.WantInputError(t, err, "key id")
-		_, err = f.Operator().RotateKey(t.Context(), kid, secretOf(1), 0)
+		_, err = operator.RotateKey(t.Context(), f.Engine, kid, secretOf(1), 0)
 		fixture.WantInputError(t, err, "key id")
 	}
 	for _, secret := range []wire.Secret{nil, secretOf(1)[1:], append(secretOf(1), 1)} {
-		_, err := f.Operator().SeedKey(t.Context(), "k1", secret)
+		_, err := operator.SeedKey(t.Context(), f.Engine, "k1", secret)
 		fixture.WantInputError(t, err, "secret")
-		_, err = f.Operator().RotateKey(t.Context(), "k1", secret, 0)
+		_, err = operator.RotateKey(t.Context(), f.Engine, "k1", secret, 0)
 		fixture.WantInputError(t, err, "secret")
 	}
-	_, err := f.Operator().RotateKey(t.Context(), "k1", secretOf(1), -1)
+	_, err := operator.RotateKey(t.Context(), f.Engine, "k1", secretOf(1), -1)
 	fixture.WantInputError(t, err, "grace")
 	wantKeys(t, f)
 }
@@ -232,14 +233,14 @@ func TestKeysAreChecked(t *testing.T) {
 func TestKeysInTheCallersTransaction(t *testing.T) {
 	f := fixture.NewCloned(t)
 	tx := f.BeginTx(t)
-	o := f.WithTx(tx).Operator()
-	if _, err := o.SeedKey(t.Context(), "k1", secretOf(1)); err != nil {
+	o := f.WithTx(tx)
+	if _, err := operator.SeedKey(t.Context(), o, "k1", secretOf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.RotateKey(t.Context(), "k1", secretOf(2), 0); !errors.Is(err, fferr.ErrKeyIDTaken) {
+	if _, err := operator.RotateKey(t.Context(), o, "k1", secretOf(2), 0); !errors.Is(err, fferr.ErrKeyIDTaken) {
 		t.Fatal(err)
 	}
-	if _, err := o.RotateKey(t.Context(), "k2", secretOf(2), time.Hour); err != nil {
+	if _, err := operator.RotateKey(t.Context(), o, "k2", secretOf(2), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	wantKeys(t, f)
@@ -262,15 +263,15 @@ func TestKeysKeepTheirSecrets(t *testing.T) {
 						fmt.Fprintf(logged, "%v %+v %#v\n", data, data, data)
 					})}
 			})
-			o := f.EngineOn(t, pool, engine.Config{}).Operator()
+			o := f.EngineOn(t, pool, engine.Config{})
 			secret := secretOf(0xab)
-			if _, err := o.SeedKey(t.Context(), "k1", secret); err != nil {
+			if _, err := operator.SeedKey(t.Context(), o, "k1", secret); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := o.SeedKey(t.Context(), "k1", secret); err != nil || !got.SameSecret {
+			if got, err := operator.SeedKey(t.Context(), o, "k1", secret); err != nil || !got.SameSecret {
 				t.Errorf("%+v, %v", got, err)
 			}
-			_, err := o.RotateKey(t.Context(), "k1", secretOf(0xcd), 0)
+			_, err := operator.RotateKey(t.Context(), o, "k1", secretOf(0xcd), 0)
 			text, _ := json.Marshal(secret)
 			fmt.Fprintf(logged, "%v %s %v %#v", err, text, secret, secret)
 			if !strings.Contains(logged.String(), "InsertKey") {

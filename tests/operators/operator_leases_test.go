@@ -16,14 +16,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-func revoke(t *testing.T, f *fixture.Fixture, spec engine.RevokeSpec) engine.Revoked {
+func revoke(t *testing.T, f *fixture.Fixture, spec operator.RevokeSpec) operator.Revoked {
 	t.Helper()
-	revoked, err := f.Operator().RevokeLease(t.Context(), spec)
+	revoked, err := operator.Revoke(t.Context(), f.Engine, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +36,8 @@ func TestRevokeLeaseReturnsTheExecution(t *testing.T) {
 	c := f.Start(t, fixture.TimingOutAfter(time.Hour, nil))
 	before, attempts := storedRows(t, f, c.ID)
 	f.Advance(time.Second)
-	revoked := revoke(t, f, engine.RevokeSpec{ID: c.ID, Reason: "it hangs"})
-	want := engine.Revoked{
+	revoked := revoke(t, f, operator.RevokeSpec{ID: c.ID, Reason: "it hangs"})
+	want := operator.Revoked{
 		Lease:    wire.LeaseTriple{Execution: c.ID.UUID(), AttemptIndex: 0, LeaseEpoch: 1},
 		Instance: c.Lease.Instance, Epoch: 2,
 	}
@@ -81,23 +82,23 @@ func TestRevokeLeaseIgnoresAnotherLease(t *testing.T) {
 	c := f.Start(t)
 	other := id.NewLeaseID().String()
 	for _, r := range []struct {
-		spec engine.RevokeSpec
-		want engine.NotRevoked
+		spec operator.RevokeSpec
+		want operator.NotRevoked
 	}{
-		{engine.RevokeSpec{Instance: "another"}, engine.AnotherInstance},
-		{engine.RevokeSpec{Instance: "another", Lease: wire.ExpectedLease(other)}, engine.AnotherInstance},
-		{engine.RevokeSpec{Instance: c.Lease.Instance, Lease: wire.ExpectedLease(other)}, engine.AnotherLease},
-		{engine.RevokeSpec{Lease: wire.ExpectedLease(fmt.Sprintf("pg:%s:0:2", c.ID.UUID()))}, engine.AnotherLease},
-		{engine.RevokeSpec{Lease: "what is no id"}, engine.AnotherLease},
+		{operator.RevokeSpec{Instance: "another"}, operator.AnotherInstance},
+		{operator.RevokeSpec{Instance: "another", Lease: wire.ExpectedLease(other)}, operator.AnotherInstance},
+		{operator.RevokeSpec{Instance: c.Lease.Instance, Lease: wire.ExpectedLease(other)}, operator.AnotherLease},
+		{operator.RevokeSpec{Lease: wire.ExpectedLease(fmt.Sprintf("pg:%s:0:2", c.ID.UUID()))}, operator.AnotherLease},
+		{operator.RevokeSpec{Lease: "what is no id"}, operator.AnotherLease},
 	} {
 		before := f.Dump(t, c.ID)
 		r.spec.ID = c.ID
-		if got := revoke(t, f, r.spec); got != (engine.Revoked{NotRevoked: r.want}) {
+		if got := revoke(t, f, r.spec); got != (operator.Revoked{NotRevoked: r.want}) {
 			t.Errorf("%+v: got %+v, want %s", r.spec, got, r.want)
 		}
 		f.WantUnchanged(t, c.ID, before)
 	}
-	revoke(t, f, engine.RevokeSpec{ID: c.ID})
+	revoke(t, f, operator.RevokeSpec{ID: c.ID})
 	for name, x := range map[string]id.ExecutionID{
 		"revoked":                          c.ID,
 		"waiting":                          f.Create(t),
@@ -109,7 +110,7 @@ func TestRevokeLeaseIgnoresAnotherLease(t *testing.T) {
 		}(),
 	} {
 		before := f.Dump(t, x)
-		if got := revoke(t, f, engine.RevokeSpec{ID: x}); got != (engine.Revoked{NotRevoked: engine.NoActiveLease}) {
+		if got := revoke(t, f, operator.RevokeSpec{ID: x}); got != (operator.Revoked{NotRevoked: operator.NoActiveLease}) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 		f.WantUnchanged(t, x, before)
@@ -125,7 +126,7 @@ func startAlone(t *testing.T, f *fixture.Fixture) engine.Lease {
 func TestRevokeLeaseRefusesALongReason(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
-	_, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", engine.MaxRevokeReason+1)})
+	_, err := operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: c.ID, Reason: strings.Repeat("x", operator.MaxRevokeReason+1)})
 	if !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("got %v, want invalid input", err)
 	}
@@ -136,13 +137,13 @@ func TestRevokeLeaseAfterItRanOut(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	f.Advance(2 * fixture.LeaseTTL)
-	if got := revoke(t, f, engine.RevokeSpec{ID: c.ID}); got.Epoch != 2 {
+	if got := revoke(t, f, operator.RevokeSpec{ID: c.ID}); got.Epoch != 2 {
 		t.Errorf("got %+v", got)
 	}
 	x := f.Seed(t, fixture.Columns(fixture.ClaimedByReference))
 	f.SetExecution(t, x, "ownership_state = 'lease_revoked', attempt_index = 1") // its pointer is beside the attempt
 	f.SeedAttempt(t, x, 0, fixture.Columns{"lease_epoch": 7, "lease_expires_at_ms": fixture.Start.UnixMilli(), "terminal_at_ms": fixture.Start.UnixMilli()})
-	got := revoke(t, f, engine.RevokeSpec{ID: x})
+	got := revoke(t, f, operator.RevokeSpec{ID: x})
 	if got.Lease.LeaseEpoch != 7 || got.Epoch != 8 || got.Instance != "reference-1" {
 		t.Errorf("got %+v", got)
 	}
@@ -160,11 +161,11 @@ func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 		"its fence": func(l engine.Lease) string { return fmt.Sprintf("pg:%s:%d:%d", l.Execution.UUID(), l.Attempt, l.Epoch) },
 		"its label": func(l engine.Lease) string {
 			f.Advance(fixture.LeaseTTL)
-			page, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{}, "", 0)
+			page, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := slices.IndexFunc(page.Items, func(e engine.ExpiredLease) bool { return e.Fence == l.Fence })
+			at := slices.IndexFunc(page.Items, func(e operator.ExpiredLease) bool { return e.Fence == l.Fence })
 			if at < 0 {
 				t.Fatalf("%+v is not listed", l)
 			}
@@ -173,7 +174,7 @@ func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 		"nothing": func(engine.Lease) string { return "" },
 	} {
 		c := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Priority = 9 })
-		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(spell(c.Lease))}); got.NotRevoked != "" {
+		if got := revoke(t, f, operator.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(spell(c.Lease))}); got.NotRevoked != "" {
 			t.Errorf("by %s: not revoked: %s", name, got.NotRevoked)
 		}
 		f.ClaimOne(t) // so that the next start claims its own
@@ -186,11 +187,11 @@ func TestLeaseLabelNamesTheCurrentLeaseOnly_I12(t *testing.T) {
 	f := fixture.New(t)
 	c := f.Start(t)
 	label := wire.LeaseTriple{Execution: c.ID.UUID(), LeaseEpoch: 1}.Synthetic()
-	revoke(t, f, engine.RevokeSpec{ID: c.ID})
+	revoke(t, f, operator.RevokeSpec{ID: c.ID})
 	next := f.ClaimOne(t)
 	before := f.Dump(t, c.ID)
 	for _, lease := range []string{label.String(), c.ID.UUID().String()} {
-		if got := revoke(t, f, engine.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(lease)}); got.NotRevoked != engine.AnotherLease {
+		if got := revoke(t, f, operator.RevokeSpec{ID: c.ID, Lease: wire.ExpectedLease(lease)}); got.NotRevoked != operator.AnotherLease {
 			t.Errorf("%s revoked %+v", lease, got)
 		}
 	}
@@ -200,11 +201,11 @@ func TestLeaseLabelNamesTheCurrentLeaseOnly_I12(t *testing.T) {
 	}
 }
 
-func expired(t *testing.T, f *fixture.Fixture, filter engine.ExpiredLeaseFilter, limit int) []engine.ExpiredLease {
+func expired(t *testing.T, f *fixture.Fixture, filter operator.ExpiredLeaseFilter, limit int) []operator.ExpiredLease {
 	t.Helper()
-	var leases []engine.ExpiredLease
+	var leases []operator.ExpiredLease
 	for after := ""; ; {
-		page, err := f.Operator().ListExpiredLeases(t.Context(), filter, after, limit)
+		page, err := operator.ListExpiredLeases(t.Context(), f.Engine, filter, after, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +236,7 @@ func TestListExpiredLeasesOfOneMillisecond_E34(t *testing.T) {
 	})
 	for limit := 1; limit <= 8; limit++ {
 		var got []id.Fence
-		for _, lease := range expired(t, f, engine.ExpiredLeaseFilter{}, limit) {
+		for _, lease := range expired(t, f, operator.ExpiredLeaseFilter{}, limit) {
 			got = append(got, lease.Fence)
 		}
 		if !slices.Equal(got, want) {
@@ -263,20 +264,20 @@ func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 	f.Advance(time.Millisecond)
 	f.StartMany(t, 3)
 	f.Advance(fixture.LeaseTTL)
-	one := expired(t, f, engine.ExpiredLeaseFilter{}, 1)
-	if all := expired(t, f, engine.ExpiredLeaseFilter{}, 100); len(all) != 6 || !slices.Equal(one, all) {
+	one := expired(t, f, operator.ExpiredLeaseFilter{}, 1)
+	if all := expired(t, f, operator.ExpiredLeaseFilter{}, 100); len(all) != 6 || !slices.Equal(one, all) {
 		t.Errorf("one by one %v, at once %v", one, all)
 	}
-	if !slices.IsSortedFunc(one, func(a, b engine.ExpiredLease) int { return a.ExpiresAt.Compare(b.ExpiresAt) }) {
+	if !slices.IsSortedFunc(one, func(a, b operator.ExpiredLease) int { return a.ExpiresAt.Compare(b.ExpiresAt) }) {
 		t.Errorf("not by when they ran out: %v", one)
 	}
-	page, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{}, "", 2)
+	page, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, call := range map[string]func() error{
 		"of another filter": func() error {
-			_, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{Namespace: "other"}, page.Next, 2)
+			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{Namespace: "other"}, page.Next, 2)
 			return err
 		},
 		"of another list": func() error {
@@ -284,15 +285,15 @@ func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 			return err
 		},
 		"negative limit": func() error {
-			_, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{}, "", -1)
+			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", -1)
 			return err
 		},
 		"bad namespace": func() error {
-			_, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{Namespace: "\x00"}, "", 1)
+			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{Namespace: "\x00"}, "", 1)
 			return err
 		},
 		"as of 1960": func() error {
-			_, err := f.Operator().ListExpiredLeases(t.Context(), engine.ExpiredLeaseFilter{AsOf: time.UnixMilli(-1)}, "", 1)
+			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{AsOf: time.UnixMilli(-1)}, "", 1)
 			return err
 		},
 	} {
@@ -322,8 +323,8 @@ func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	foreign := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Namespace = "tenant" })
 
 	f.Advance(fixture.LeaseTTL)
-	list := func(filter engine.ExpiredLeaseFilter) (found []string) {
-		for lease, err := range f.Operator().ExpiredLeases(t.Context(), filter) {
+	list := func(filter operator.ExpiredLeaseFilter) (found []string) {
+		for lease, err := range operator.ExpiredLeases(t.Context(), f.Engine, filter) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -340,19 +341,19 @@ func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 	sorted := func(lines ...string) []string { slices.Sort(lines); return lines }
 	for _, c := range []struct {
 		name   string
-		filter engine.ExpiredLeaseFilter
+		filter operator.ExpiredLeaseFilter
 		want   []string
 	}{
-		{"now", engine.ExpiredLeaseFilter{}, sorted(theirs, ours, other)},
-		{"before", engine.ExpiredLeaseFilter{AsOf: f.Time().Add(-time.Millisecond)}, []string{theirs}},
-		{"of a namespace", engine.ExpiredLeaseFilter{Namespace: "tenant"}, []string{other}},
-		{"of no namespace", engine.ExpiredLeaseFilter{Namespace: "nobody"}, nil},
+		{"now", operator.ExpiredLeaseFilter{}, sorted(theirs, ours, other)},
+		{"before", operator.ExpiredLeaseFilter{AsOf: f.Time().Add(-time.Millisecond)}, []string{theirs}},
+		{"of a namespace", operator.ExpiredLeaseFilter{Namespace: "tenant"}, []string{other}},
+		{"of no namespace", operator.ExpiredLeaseFilter{Namespace: "nobody"}, nil},
 	} {
 		if got := list(c.filter); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if got := list(engine.ExpiredLeaseFilter{AsOf: f.Time().Add(2 * time.Hour)}); len(got) != 5 {
+	if got := list(operator.ExpiredLeaseFilter{AsOf: f.Time().Add(2 * time.Hour)}); len(got) != 5 {
 		t.Errorf("in two hours: %q", got)
 	}
 	for f.Time().Before(fixture.Start.Add(time.Minute)) {
@@ -361,7 +362,7 @@ func TestListExpiredLeasesOfEveryClaim_I10(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := list(engine.ExpiredLeaseFilter{}); got != nil {
+	if got := list(operator.ExpiredLeaseFilter{}); got != nil {
 		t.Errorf("after the job: %q", got)
 	}
 }
@@ -375,7 +376,7 @@ func TestWorkerIsNotifiedOfARevocation(t *testing.T) {
 	console := c.Rival(t)
 	x := c.Create(t, func(s *engine.ExecutionSpec) { s.Kind = "long" })
 	fixture.Received(t, began)
-	if revoked, err := console.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: x}); err != nil || revoked.Epoch != 2 {
+	if revoked, err := operator.Revoke(t.Context(), console.Engine, operator.RevokeSpec{ID: x}); err != nil || revoked.Epoch != 2 {
 		t.Fatalf("revoked %+v, %v", revoked, err)
 	}
 	if cause := fixture.Received(t, causes); !errors.Is(cause, worker.ErrLeaseLost) || !errors.Is(cause, fferr.ErrStaleLease) || errors.Is(cause, worker.ErrCancelled) {
@@ -391,7 +392,7 @@ func TestWorkerIsNotifiedOfARevocation(t *testing.T) {
 func TestRevocationSurvivesRenewals_E53(t *testing.T) {
 	f := fixture.New(t)
 	log := new(fixture.StatementLog)
-	operator := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
+	operators := f.Rival(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log })
 	for range 5 { // one after the other, each uncommitted when the revocation comes to it
 		c := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Priority = 9 })
 		tx := f.BeginTx(t)
@@ -399,10 +400,10 @@ func TestRevocationSurvivesRenewals_E53(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait := fixture.Async(t, func(ctx context.Context) error {
-			_, err := operator.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: c.ID})
+			_, err := operator.Revoke(ctx, operators.Engine, operator.RevokeSpec{ID: c.ID})
 			return err
 		})
-		operator.AwaitBlocked(t, f)
+		operators.AwaitBlocked(t, f)
 		fixture.Commit(t, tx)
 		if err := wait(); err != nil {
 			t.Fatal(err)
@@ -436,7 +437,7 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 			c := f.Start(t)
 			late := f.Rival(t)
 			tx := f.BeginTx(t)
-			if _, err := f.WithTx(tx).Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.ID}); err != nil {
+			if _, err := operator.Revoke(t.Context(), f.WithTx(tx), operator.RevokeSpec{ID: c.ID}); err != nil {
 				t.Fatal(err)
 			}
 			wait := fixture.Async(t, func(ctx context.Context) error { return call(ctx, late.Engine, c.Lease) })
@@ -464,9 +465,9 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 			if err := call(t.Context(), f.WithTx(tx), c.Lease); err != nil {
 				t.Fatal(err)
 			}
-			wait := fixture.Async(t, func(ctx context.Context) fferr.Outcome[engine.Revoked] {
-				revoked, err := late.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: c.ID})
-				return fferr.Outcome[engine.Revoked]{Value: revoked, Err: err}
+			wait := fixture.Async(t, func(ctx context.Context) fferr.Outcome[operator.Revoked] {
+				revoked, err := operator.Revoke(ctx, late.Engine, operator.RevokeSpec{ID: c.ID})
+				return fferr.Outcome[operator.Revoked]{Value: revoked, Err: err}
 			})
 			late.AwaitBlocked(t, f)
 			fixture.Commit(t, tx)
@@ -479,7 +480,7 @@ func TestRevokeLeaseRacesTheHolder(t *testing.T) {
 					t.Errorf("revoked %+v", got.Value)
 				}
 				fixture.WantLeaseError(t, call(t.Context(), f.Engine, c.Lease), fferr.ErrStaleLease)
-			} else if got.Value != (engine.Revoked{NotRevoked: engine.NoActiveLease}) {
+			} else if got.Value != (operator.Revoked{NotRevoked: operator.NoActiveLease}) {
 				t.Errorf("revoked %+v of what has ended", got.Value)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -23,7 +24,7 @@ func TestChangePriorityMovesTheQueueEntry(t *testing.T) {
 	late := f.Create(t)
 	before, _ := storedRows(t, f, late)
 	f.Advance(time.Second)
-	if err := f.Operator().ChangePriority(t.Context(), late, 12); err != nil {
+	if err := operator.Prioritize(t.Context(), f.Engine, late, 12); err != nil {
 		t.Fatal(err)
 	}
 	after, _ := storedRows(t, f, late)
@@ -44,7 +45,7 @@ func TestChangePriorityWritesAnEvent(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Create(t)
 	for _, priority := range []int{0, -5, engine.MaxPriority + 1, 1 << 40} {
-		if err := f.Operator().ChangePriority(t.Context(), x, priority); err != nil {
+		if err := operator.Prioritize(t.Context(), f.Engine, x, priority); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +61,7 @@ func TestChangePriorityWritesAnEvent(t *testing.T) {
 func TestChangePriorityOfAForeignExecution(t *testing.T) {
 	f := fixture.New(t)
 	x := f.Seed(t, fixture.Columns{})
-	if err := f.Operator().ChangePriority(t.Context(), x, 3); err != nil {
+	if err := operator.Prioritize(t.Context(), f.Engine, x, 3); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Stored(t, x); got.Priority != 3 || got.State != "submitted unowned eligible_now waiting pending -" {
@@ -72,7 +73,7 @@ func TestChangePriorityRefusesUnreadyExecutions(t *testing.T) {
 	f := fixture.New(t)
 	for name, x := range notReady(t, f) {
 		before := f.Dump(t, x)
-		err := f.Operator().ChangePriority(t.Context(), x, 3)
+		err := operator.Prioritize(t.Context(), f.Engine, x, 3)
 		state, ok := errors.AsType[*fferr.StateError](err)
 		if !ok || !errors.Is(err, fferr.ErrNotEligible) || state.Execution != x {
 			t.Errorf("%s: got %v, want that it is not eligible", name, err)
@@ -109,7 +110,7 @@ func TestOperatorDelaysAnExecution(t *testing.T) {
 	until := f.Time().Add(time.Minute)
 	f.Advance(time.Second)
 	for range 2 { // a repetition writes the same
-		if err := f.Operator().DelayExecution(t.Context(), x, until); err != nil {
+		if err := operator.Delay(t.Context(), f.Engine, x, until); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,14 +125,14 @@ func TestOperatorDelaysAnExecution(t *testing.T) {
 	f.WantNothingClaimable(t)
 
 	// At once: as if it had never been delayed.
-	if err := f.Operator().DelayExecution(t.Context(), x, f.Time()); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, x, f.Time()); err != nil {
 		t.Fatal(err)
 	}
 	after, _ = storedRows(t, f, x)
 	wantChanged(t, "execution", before, after, fixture.Columns{"ffx_last_mutation_at_ms": nowMs(f)})
 	ready := f.Dump(t, x)
 	f.Advance(time.Second)
-	if err := f.Operator().DelayExecution(t.Context(), x, fixture.Start); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, x, fixture.Start); err != nil {
 		t.Fatal(err)
 	}
 	f.WantUnchanged(t, x, ready) // it was ready
@@ -150,13 +151,13 @@ func TestOperatorDelaysARetry(t *testing.T) {
 	c := f.Start(t, fixture.Retrying(policy.Retry{Backoff: policy.Fixed(time.Hour)}))
 	f.Fail(t, c.Lease, engine.Failure{})
 	f.WantState(t, c.ID, fixture.StateBackoff)
-	if err := f.Operator().DelayExecution(t.Context(), c.ID, f.Time().Add(2*time.Hour)); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, c.ID, f.Time().Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	f.WantState(t, c.ID, "runnable unowned not_eligible_until_time delayed pending_retry_attempt waiting_for_delay")
 	f.Advance(time.Hour)
 	f.WantNothingClaimable(t)
-	if err := f.Operator().DelayExecution(t.Context(), c.ID, f.Time()); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, c.ID, f.Time()); err != nil {
 		t.Fatal(err)
 	}
 	f.WantState(t, c.ID, fixture.StateRetry)
@@ -172,7 +173,7 @@ func TestOperatorDelaysAnInterruptedAttempt(t *testing.T) {
 	if _, err := f.ReleaseLeases(t.Context(), []engine.Lease{c.Lease}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Operator().DelayExecution(t.Context(), c.ID, f.Time().Add(time.Hour)); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, c.ID, f.Time().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	f.WantState(t, c.ID, "runnable unowned not_eligible_until_time delayed attempt_interrupted waiting_for_delay")
@@ -190,13 +191,13 @@ func TestOperatorDelayReturnsAdmissions(t *testing.T) {
 	quota := id.NewQuotaPolicyID()
 	f.Attach(t, x, nil, &quota)
 	f.Admit(t, x)
-	if err := f.Operator().DelayExecution(t.Context(), x, f.Time().Add(time.Hour)); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, x, f.Time().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Stored(t, x); got.State != fixture.StateDelayed || got.Admitted != nil || got.GateID != nil || f.Slots(t, x) != 0 {
 		t.Errorf("stored %+v with %d slots", got, f.Slots(t, x))
 	}
-	if err := f.Operator().DelayExecution(t.Context(), x, f.Time()); err != nil {
+	if err := operator.Delay(t.Context(), f.Engine, x, f.Time()); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Stored(t, x); got.State != "runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota" || got.GateID == nil {
@@ -219,7 +220,7 @@ func TestOperatorReplacesAForeignDelay(t *testing.T) {
 	})
 	f.SetExecution(t, retry, "raw_fields = raw_fields || '{\"delay_until\":\"1800000060000\"}'")
 	for _, x := range []id.ExecutionID{retry, delayed} {
-		if err := f.Operator().DelayExecution(t.Context(), x, later.Add(time.Hour)); err != nil {
+		if err := operator.Delay(t.Context(), f.Engine, x, later.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,14 +242,14 @@ func TestOperatorDelayRefusesRunningExecutions(t *testing.T) {
 	for name, x := range refused {
 		before := f.Dump(t, x)
 		for _, until := range []time.Time{fixture.Start, f.Time().Add(time.Hour)} {
-			if err := f.Operator().DelayExecution(t.Context(), x, until); !errors.Is(err, fferr.ErrNotEligible) {
+			if err := operator.Delay(t.Context(), f.Engine, x, until); !errors.Is(err, fferr.ErrNotEligible) {
 				t.Errorf("%s: got %v, want that it is not eligible", name, err)
 			}
 		}
 		f.WantUnchanged(t, x, before)
 	}
 	for name, until := range map[string]time.Time{"empty": {}, "before 1970": time.UnixMilli(-1)} {
-		if err := f.Operator().DelayExecution(t.Context(), f.Create(t), until); !errors.Is(err, fferr.ErrInvalidInput) {
+		if err := operator.Delay(t.Context(), f.Engine, f.Create(t), until); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v, want invalid input", name, err)
 		}
 	}
@@ -257,12 +258,12 @@ func TestOperatorDelayRefusesRunningExecutions(t *testing.T) {
 // A claim whose snapshot shows the queue as it was before a change finds the execution no more where it stood then: it
 // passes it over, and the next claim takes it. A change that waits for a claim is refused.
 func TestChangePriorityRacesAClaim(t *testing.T) {
-	for name, change := range map[string]func(context.Context, engine.Operator, id.ExecutionID, time.Time) error{
-		"priority": func(ctx context.Context, o engine.Operator, x id.ExecutionID, _ time.Time) error {
-			return o.ChangePriority(ctx, x, 5)
+	for name, change := range map[string]func(context.Context, *engine.Engine, id.ExecutionID, time.Time) error{
+		"priority": func(ctx context.Context, o *engine.Engine, x id.ExecutionID, _ time.Time) error {
+			return operator.Prioritize(ctx, o, x, 5)
 		},
-		"delay": func(ctx context.Context, o engine.Operator, x id.ExecutionID, now time.Time) error {
-			return o.DelayExecution(ctx, x, now.Add(time.Hour))
+		"delay": func(ctx context.Context, o *engine.Engine, x id.ExecutionID, now time.Time) error {
+			return operator.Delay(ctx, o, x, now.Add(time.Hour))
 		},
 	} {
 		t.Run(name+" first", func(t *testing.T) {
@@ -277,7 +278,7 @@ func TestChangePriorityRacesAClaim(t *testing.T) {
 				return claimed
 			})
 			held.AwaitBlocked(t, f) // it holds the first, and is about to take the second
-			if err := change(t.Context(), f.Operator(), second, f.Time()); err != nil {
+			if err := change(t.Context(), f.Engine, second, f.Time()); err != nil {
 				t.Fatal(err)
 			}
 			before := f.Dump(t, second)
@@ -296,7 +297,7 @@ func TestChangePriorityRacesAClaim(t *testing.T) {
 			if claimed, err := f.WithTx(tx).Claim(t.Context(), f.Worker(), 1); err != nil || len(claimed) != 1 {
 				t.Fatalf("claimed %v, %v", claimed, err)
 			}
-			wait := fixture.Async(t, func(ctx context.Context) error { return change(ctx, late.Operator(), x, f.Time()) })
+			wait := fixture.Async(t, func(ctx context.Context) error { return change(ctx, late.Engine, x, f.Time()) })
 			late.AwaitBlocked(t, f)
 			fixture.Commit(t, tx)
 			if err := wait(); !errors.Is(err, fferr.ErrNotEligible) {

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -114,7 +115,7 @@ func TestReplayOfASuccessBlocksUnstartedDependents(t *testing.T) {
 // claimKey claims one member alone, by putting it first.
 func claimKey(t *testing.T, f *fixture.Flows, flow id.FlowID, key string) engine.Lease {
 	t.Helper()
-	if err := f.Operator().ChangePriority(t.Context(), f.NodeID(flow, key), engine.MaxPriority); err != nil {
+	if err := operator.Prioritize(t.Context(), f.Fixture.Engine, f.NodeID(flow, key), engine.MaxPriority); err != nil {
 		t.Fatal(err)
 	}
 	claimed := f.ClaimOne(t)
@@ -235,7 +236,7 @@ func TestReplayInACancelledFlow(t *testing.T) {
 	f.Exec(t, "UPDATE ff_flow_core SET public_flow_state = 'cancelled' WHERE partition_key = $1 AND flow_id = $2", fixture.PartitionOf(flow), flow)
 	before := f.DumpFlow(t, flow)
 	for _, key := range []string{"a", "b"} {
-		if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, key), engine.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
+		if _, err := operator.Replay(t.Context(), f.Fixture.Engine, f.NodeID(flow, key), operator.ReplayCompleted); !errors.Is(err, fferr.ErrFlowTerminal) {
 			t.Errorf("%s: got %v, want that the flow has ended", key, err)
 		}
 	}
@@ -313,7 +314,7 @@ func TestReplayWithUndecidableGroups(t *testing.T) {
 // A replay races every other operation on the same rows: the second finds the result of the first.
 func TestReplayRacesOtherOperations(t *testing.T) {
 	replay := func(ctx context.Context, e *engine.Engine, x id.ExecutionID) error {
-		_, err := e.Operator().ReplayExecution(ctx, x, engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, e, x, operator.ReplayCompleted)
 		return err
 	}
 	t.Run("against one who deletes the row", func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -45,7 +46,7 @@ func TestReplayStartsAfresh_E49(t *testing.T) {
 	}
 	f.Advance(time.Second)
 
-	if got, want := f.Replay(t, c.ID), (engine.Replayed{State: state.PublicWaiting, Replays: 1}); got != want {
+	if got, want := f.Replay(t, c.ID), (operator.Replayed{State: state.PublicWaiting, Replays: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	after, left := storedRows(t, f, c.ID)
@@ -201,7 +202,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	cases["waiting"] = f.Create(t)
 	for name, x := range cases {
 		before := f.Dump(t, x)
-		_, err := f.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted)
+		_, err := operator.Replay(t.Context(), f.Engine, x, operator.ReplayCompleted)
 		if state, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotEnded) || state.Execution != x {
 			t.Errorf("%s: got %v, want that it has not ended", name, err)
 		}
@@ -210,7 +211,7 @@ func TestReplayRefusesAnUnfinishedExecution(t *testing.T) {
 	c := startAlone(t, f)
 	f.Fail(t, c, fixture.ForGood)
 	f.Replay(t, c.Execution)
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.Execution, engine.ReplayCompleted); !errors.Is(err, fferr.ErrNotEnded) {
+	if _, err := operator.Replay(t.Context(), f.Engine, c.Execution, operator.ReplayCompleted); !errors.Is(err, fferr.ErrNotEnded) {
 		t.Errorf("a repetition: got %v", err)
 	}
 }
@@ -241,7 +242,7 @@ func TestReplayIsLimitedByThePolicy_E28(t *testing.T) {
 				}
 			}
 			before := f.Dump(t, l.Execution)
-			if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted); !errors.Is(err, fferr.ErrMaxReplays) {
+			if _, err := operator.Replay(t.Context(), f.Engine, l.Execution, operator.ReplayCompleted); !errors.Is(err, fferr.ErrMaxReplays) {
 				t.Errorf("got %v, want that it was replayed too often", err)
 			}
 			f.WantUnchanged(t, l.Execution, before)
@@ -259,7 +260,7 @@ func TestReplayIsLimitedByThePolicyOfTheSpec(t *testing.T) {
 			f.Replay(t, l.Execution)
 			f.Fail(t, f.ClaimOne(t).Lease, fixture.ForGood)
 		}
-		if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution); !errors.Is(err, fferr.ErrMaxReplays) {
+		if _, err := operator.Replay(t.Context(), f.Engine, l.Execution); !errors.Is(err, fferr.ErrMaxReplays) {
 			t.Errorf("MaxReplays %d: replay %d got %v", given, want+1, err)
 		}
 	}
@@ -272,7 +273,7 @@ func TestReplayToleratesABadReplayCount_E52(t *testing.T) {
 		l := f.Start(t).Lease
 		f.Fail(t, l, fixture.ForGood)
 		f.SetExecution(t, l.Execution, `raw_fields = raw_fields || '{"replay_count":`+text+`,"retry_count":"soon"}'`)
-		got, err := f.Operator().ReplayExecution(t.Context(), l.Execution, engine.ReplayCompleted)
+		got, err := operator.Replay(t.Context(), f.Engine, l.Execution, operator.ReplayCompleted)
 		if want == 0 {
 			if !errors.Is(err, fferr.ErrMaxReplays) {
 				t.Errorf("%s: got %v", text, err)
@@ -415,15 +416,15 @@ func TestReplayOfACompletedExecutionWantsItsOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.Dump(t, c.ID)
-	_, err := f.Operator().ReplayExecution(t.Context(), c.ID)
+	_, err := operator.Replay(t.Context(), f.Engine, c.ID)
 	if stateErr, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrCompleted) || stateErr.Execution != c.ID {
 		t.Errorf("got %v, want %v", err, fferr.ErrCompleted)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, nil); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := operator.Replay(t.Context(), f.Engine, c.ID, nil); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("a nil option: %v", err)
 	}
 	f.WantUnchanged(t, c.ID, before)
-	if _, err := f.Operator().ReplayExecution(t.Context(), c.ID, engine.ReplayCompleted); err != nil {
+	if _, err := operator.Replay(t.Context(), f.Engine, c.ID, operator.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	f.WantState(t, c.ID, fixture.StateReplayed)

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -30,19 +31,19 @@ func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 	f := fixture.New(t)
 	running, delayed := f.Start(t).ID, f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	tx := f.BeginTx(t)
-	o := f.WithTx(tx).Operator()
+	o := f.WithTx(tx)
 	for name, err := range map[string]error{
-		"priority": o.ChangePriority(t.Context(), running, 3),
-		"delay":    o.DelayExecution(t.Context(), running, f.Time().Add(time.Hour)),
-		"replay":   func() error { _, err := o.ReplayExecution(t.Context(), running, engine.ReplayCompleted); return err }(),
-		"again":    o.ChangePriority(t.Context(), delayed, 3),
+		"priority": operator.Prioritize(t.Context(), o, running, 3),
+		"delay":    operator.Delay(t.Context(), o, running, f.Time().Add(time.Hour)),
+		"replay":   func() error { _, err := operator.Replay(t.Context(), o, running, operator.ReplayCompleted); return err }(),
+		"again":    operator.Prioritize(t.Context(), o, delayed, 3),
 	} {
 		state, ok := errors.AsType[*fferr.StateError](err)
 		if !ok || !errors.Is(err, state.Err) {
 			t.Errorf("%s: got %v, want the state it is in", name, err)
 		}
 	}
-	if revoked, err := o.RevokeLease(t.Context(), engine.RevokeSpec{ID: running, Instance: "another"}); err != nil || revoked.NotRevoked != engine.AnotherInstance {
+	if revoked, err := operator.Revoke(t.Context(), o, operator.RevokeSpec{ID: running, Instance: "another"}); err != nil || revoked.NotRevoked != operator.AnotherInstance {
 		t.Errorf("revoked %+v, %v", revoked, err)
 	}
 	for _, x := range []id.ExecutionID{running, delayed} {
@@ -50,7 +51,7 @@ func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 			t.Errorf("%s is locked", x)
 		}
 	}
-	if err := o.DelayExecution(t.Context(), delayed, f.Time()); err != nil {
+	if err := operator.Delay(t.Context(), o, delayed, f.Time()); err != nil {
 		t.Fatal(err)
 	}
 	if f.Free(t, "ff_exec_core", delayed) {
@@ -67,11 +68,11 @@ func TestOperatorReportsMissingExecutions(t *testing.T) {
 		x    id.ExecutionID
 		want error
 	}{{absent, fferr.ErrNotFound}, {id.ExecutionID{}, fferr.ErrInvalidInput}} {
-		_, replay := f.Operator().ReplayExecution(t.Context(), c.x, engine.ReplayCompleted)
-		_, revoke := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: c.x})
+		_, replay := operator.Replay(t.Context(), f.Engine, c.x, operator.ReplayCompleted)
+		_, revoke := operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: c.x})
 		for name, err := range map[string]error{
-			"priority": f.Operator().ChangePriority(t.Context(), c.x, 3),
-			"delay":    f.Operator().DelayExecution(t.Context(), c.x, f.Time()),
+			"priority": operator.Prioritize(t.Context(), f.Engine, c.x, 3),
+			"delay":    operator.Delay(t.Context(), f.Engine, c.x, f.Time()),
 			"replay":   replay,
 			"revoke":   revoke,
 		} {

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -264,50 +265,50 @@ func TestClaimerOfAPausedLane(t *testing.T) {
 
 func TestPauseIsListed(t *testing.T) {
 	f := fixture.NewCloned(t)
-	op := f.Operator()
-	var lanes []engine.PausedLane
-	var workers []engine.DrainedWorker
+	op := f.Engine
+	var lanes []operator.PausedLane
+	var workers []operator.DrainedWorker
 	for i, name := range []string{"B", "_", "a", "a b", "z"} {
 		f.Advance(time.Second)
-		lane := engine.PausedLane{Lane: id.LaneID(name), Since: f.Time(), Reason: strings.Repeat("r", i)}
-		instance := engine.DrainedWorker{Instance: id.WorkerInstanceID(name), Since: f.Time()}
-		if err := errors.Join(op.PauseLane(t.Context(), lane.Lane, lane.Reason), op.DrainWorker(t.Context(), instance.Instance)); err != nil {
+		lane := operator.PausedLane{Lane: id.LaneID(name), Since: f.Time(), Reason: strings.Repeat("r", i)}
+		instance := operator.DrainedWorker{Instance: id.WorkerInstanceID(name), Since: f.Time()}
+		if err := errors.Join(operator.PauseLane(t.Context(), op, lane.Lane, lane.Reason), operator.DrainWorker(t.Context(), op, instance.Instance)); err != nil {
 			t.Fatal(err)
 		}
 		lanes, workers = append(lanes, lane), append(workers, instance)
 	}
 	f.Advance(time.Hour) // a repetition changes the reason, and not since when
 	lanes[2].Reason = "another"
-	if err := errors.Join(op.PauseLane(t.Context(), "a", "another"), op.DrainWorker(t.Context(), "a")); err != nil {
+	if err := errors.Join(operator.PauseLane(t.Context(), op, "a", "another"), operator.DrainWorker(t.Context(), op, "a")); err != nil {
 		t.Fatal(err)
 	}
 	for limit := range 7 {
-		gotLanes := paged(t, func(after string) (engine.Page[engine.PausedLane], error) {
-			return op.ListPausedLanes(t.Context(), after, limit)
+		gotLanes := paged(t, func(after string) (engine.Page[operator.PausedLane], error) {
+			return operator.ListPausedLanes(t.Context(), op, after, limit)
 		})
-		gotWorkers := paged(t, func(after string) (engine.Page[engine.DrainedWorker], error) {
-			return op.ListDrainedWorkers(t.Context(), after, limit)
+		gotWorkers := paged(t, func(after string) (engine.Page[operator.DrainedWorker], error) {
+			return operator.ListDrainedWorkers(t.Context(), op, after, limit)
 		})
 		if !slices.Equal(gotLanes, lanes) || !slices.Equal(gotWorkers, workers) {
 			t.Errorf("%d a page: %v and %v, want %v and %v", limit, gotLanes, gotWorkers, lanes, workers)
 		}
 	}
-	page, err := op.ListPausedLanes(t.Context(), "", 1)
+	page, err := operator.ListPausedLanes(t.Context(), op, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := op.ListDrainedWorkers(t.Context(), page.Next, 1); !errors.Is(err, fferr.ErrInvalidInput) {
+	if _, err := operator.ListDrainedWorkers(t.Context(), op, page.Next, 1); !errors.Is(err, fferr.ErrInvalidInput) {
 		t.Errorf("the cursor of another list: %v", err)
 	}
-	if err := errors.Join(op.ResumeLane(t.Context(), "z"), op.ResumeLane(t.Context(), "never paused"), op.ResumeWorker(t.Context(), "z"),
-		op.ResumeWorker(t.Context(), "never drained")); err != nil {
+	if err := errors.Join(operator.ResumeLane(t.Context(), op, "z"), operator.ResumeLane(t.Context(), op, "never paused"), operator.ResumeWorker(t.Context(), op, "z"),
+		operator.ResumeWorker(t.Context(), op, "never drained")); err != nil {
 		t.Error(err)
 	}
 	var left []string
-	for lane, err := range op.PausedLanes(t.Context()) {
+	for lane, err := range operator.PausedLanes(t.Context(), op) {
 		left = append(left, fmt.Sprint(lane.Lane, err))
 	}
-	for instance, err := range op.DrainedWorkers(t.Context()) {
+	for instance, err := range operator.DrainedWorkers(t.Context(), op) {
 		left = append(left, fmt.Sprint(instance.Instance, err))
 	}
 	if want := "B<nil>,_<nil>,a<nil>,a b<nil>,B<nil>,_<nil>,a<nil>,a b<nil>"; strings.Join(left, ",") != want {
@@ -333,13 +334,13 @@ func paged[T any](t *testing.T, list func(after string) (engine.Page[T], error))
 
 func TestPauseRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
-	op := f.Operator()
+	op := f.Engine
 	for what, err := range map[string]error{
-		"an empty lane":      op.PauseLane(t.Context(), "", ""),
-		"a lane to resume":   op.ResumeLane(t.Context(), "a\nb"),
-		"a long reason":      op.PauseLane(t.Context(), f.Lane, strings.Repeat("r", 1025)),
-		"an empty instance":  op.DrainWorker(t.Context(), ""),
-		"a worker to resume": op.ResumeWorker(t.Context(), "a\nb"),
+		"an empty lane":      operator.PauseLane(t.Context(), op, "", ""),
+		"a lane to resume":   operator.ResumeLane(t.Context(), op, "a\nb"),
+		"a long reason":      operator.PauseLane(t.Context(), op, f.Lane, strings.Repeat("r", 1025)),
+		"an empty instance":  operator.DrainWorker(t.Context(), op, ""),
+		"a worker to resume": operator.ResumeWorker(t.Context(), op, "a\nb"),
 	} {
 		if input, ok := errors.AsType[*fferr.InputError](err); !ok || input.Field == "" {
 			t.Errorf("%s: %v", what, err)
@@ -413,11 +414,11 @@ func TestRepairQueueForgetsDrains(t *testing.T) {
 		p.Must(t, f, f.Engine)
 	}
 	count := func() (lanes, workers int) {
-		return len(paged(t, func(after string) (engine.Page[engine.PausedLane], error) {
-				return f.Operator().ListPausedLanes(t.Context(), after, 0)
+		return len(paged(t, func(after string) (engine.Page[operator.PausedLane], error) {
+				return operator.ListPausedLanes(t.Context(), f.Engine, after, 0)
 			})),
-			len(paged(t, func(after string) (engine.Page[engine.DrainedWorker], error) {
-				return f.Operator().ListDrainedWorkers(t.Context(), after, 0)
+			len(paged(t, func(after string) (engine.Page[operator.DrainedWorker], error) {
+				return operator.ListDrainedWorkers(t.Context(), f.Engine, after, 0)
 			}))
 	}
 	f.Advance(30*24*time.Hour - time.Millisecond)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -95,7 +96,7 @@ func beActor(input io.Reader) error {
 	if _, err := eng.FailExecution(ctx, second, engine.Failure{Message: "no"}); err != nil {
 		return err
 	}
-	if _, err := eng.Operator().ReplayExecution(ctx, second.Execution); err != nil {
+	if _, err := operator.Replay(ctx, eng, second.Execution); err != nil {
 		return err
 	}
 	if second, err = claim(); err != nil {
@@ -152,7 +153,7 @@ func finish(t *testing.T, f *fixture.Fixture) {
 		if _, err := upkeep.Of(f.Engine).AdvanceSequences(t.Context(), 100); err != nil {
 			t.Fatal(err)
 		}
-		s, err := f.Operator().DescribeSequence(t.Context(), name)
+		s, err := f.DescribeSequence(t.Context(), name)
 		if errors.Is(err, fferr.ErrNotFound) {
 			return
 		}
@@ -160,7 +161,7 @@ func finish(t *testing.T, f *fixture.Fixture) {
 			t.Fatal(err)
 		}
 		if !s.StoppedAt.IsZero() {
-			if _, err := f.Operator().ReplayExecution(t.Context(), s.First); err != nil {
+			if _, err := operator.Replay(t.Context(), f.Engine, s.First); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -210,7 +211,7 @@ func TestReplayedMemberPassesTheGateAgain(t *testing.T) {
 	l.fail(t, l.wantTurn(t, 0))
 	rival := l.Create(t, limit)
 	admit(t, l.Engine)
-	replayed, err := l.Operator().ReplayExecution(t.Context(), l.members[0])
+	replayed, err := operator.Replay(t.Context(), l.Fixture.Engine, l.members[0])
 	if err != nil || replayed.State != state.PublicRateLimited {
 		t.Fatal(replayed, err)
 	}
@@ -219,14 +220,14 @@ func TestReplayedMemberPassesTheGateAgain(t *testing.T) {
 	admit(t, l.Engine)
 	l.fail(t, l.wantTurn(t, 0))
 	l.wantState(t, 1, state.PublicWaitingChildren)
-	if err := l.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: account}); err != nil {
+	if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, engine.SequenceName{Key: account}); err != nil {
 		t.Fatal(err)
 	}
 	l.wantState(t, 1, state.PublicRateLimited)
 	admit(t, l.Engine)
 	c := l.wantTurn(t, 1)
 	// Replayed at the end of the line: it waits for the others before it waits for the limit.
-	if replayed, err = l.Operator().ReplayExecution(t.Context(), l.members[0]); err != nil || replayed.State != state.PublicWaitingChildren {
+	if replayed, err = operator.Replay(t.Context(), l.Fixture.Engine, l.members[0]); err != nil || replayed.State != state.PublicWaitingChildren {
 		t.Fatal(replayed, err)
 	}
 	l.complete(t, c)

@@ -80,7 +80,7 @@ func (l *line) wantRows(t *testing.T, sequences, members, notes int) {
 
 func (l *line) describe(t *testing.T) engine.SequenceState {
 	t.Helper()
-	s, err := l.Operator().DescribeSequence(t.Context(), engine.SequenceName{Key: account})
+	s, err := l.DescribeSequence(t.Context(), engine.SequenceName{Key: account})
 	if err != nil {
 		t.Fatal(err)
 	}

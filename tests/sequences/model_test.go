@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -125,7 +126,7 @@ func act(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, key string) {
 	case "replay":
 		replay(t, r, f, m)
 	case "continue":
-		err := f.Operator().ContinueSequence(ctx, engine.SequenceName{Key: key})
+		err := operator.ContinueSequence(ctx, f.Engine, engine.SequenceName{Key: key})
 		if len(m.line) == 0 != errors.Is(err, fferr.ErrNotFound) {
 			r.Fatal(err)
 		}
@@ -183,7 +184,7 @@ func replay(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model) {
 		return
 	}
 	x := rapid.SampledFrom(candidates).Draw(r, "replayed")
-	_, err := f.Operator().ReplayExecution(t.Context(), x.id, engine.ReplayCompleted)
+	_, err := operator.Replay(t.Context(), f.Engine, x.id, operator.ReplayCompleted)
 	switch {
 	case errors.Is(err, fferr.ErrMaxReplays):
 		return
@@ -200,7 +201,7 @@ func replay(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model) {
 
 func agree(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, name engine.SequenceName) {
 	var members []id.ExecutionID
-	for member, err := range f.Operator().SequenceMembers(t.Context(), name) {
+	for member, err := range f.SequenceMembers(t.Context(), name) {
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -213,7 +214,7 @@ func agree(t *testing.T, r *rapid.T, f *fixture.Fixture, m *model, name engine.S
 	if !slices.Equal(members, want) {
 		r.Fatalf("members %v, want %v", members, want)
 	}
-	s, err := f.Operator().DescribeSequence(t.Context(), name)
+	s, err := f.DescribeSequence(t.Context(), name)
 	switch {
 	case len(m.line) == 0:
 		if !errors.Is(err, fferr.ErrNotFound) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -189,7 +190,7 @@ func TestDeletedMembers(t *testing.T) {
 	if s := l.describe(t); s.StoppedAt.IsZero() || s.First != l.members[2] {
 		t.Errorf("%+v", s)
 	}
-	if err := l.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: account}); err != nil {
+	if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, engine.SequenceName{Key: account}); err != nil {
 		t.Fatal(err)
 	}
 	l.complete(t, l.wantTurn(t, 3))
@@ -212,7 +213,7 @@ func TestStoppedSequenceOutlastsItsMember(t *testing.T) {
 	if s := l.describe(t); s.StoppedAt.IsZero() || s.First != l.members[0] {
 		t.Errorf("%+v", s)
 	}
-	if err := l.Operator().ContinueSequence(t.Context(), engine.SequenceName{Key: account}); err != nil {
+	if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, engine.SequenceName{Key: account}); err != nil {
 		t.Fatal(err)
 	}
 	l.complete(t, l.wantTurn(t, 3))

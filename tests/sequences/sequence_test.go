@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -68,13 +69,13 @@ func TestFailureStops(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for range 2 {
-		if _, err := l.Operator().ReplayExecution(t.Context(), l.members[0]); err != nil {
+		if _, err := operator.Replay(t.Context(), l.Fixture.Engine, l.members[0]); err != nil {
 			t.Fatal(err)
 		}
 		l.fail(t, l.wantTurn(t, 0))
 		l.wantTurn(t, -1)
 	}
-	if _, err := l.Operator().ReplayExecution(t.Context(), l.members[0]); err != nil {
+	if _, err := operator.Replay(t.Context(), l.Fixture.Engine, l.members[0]); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.describe(t); !s.StoppedAt.IsZero() {
@@ -88,28 +89,28 @@ func TestFailureStops(t *testing.T) {
 func TestContinuePassesOver(t *testing.T) {
 	l := lineOf(t, 2, engine.SequenceStops)
 	name := engine.SequenceName{Key: account}
-	if err := l.Operator().ContinueSequence(t.Context(), name); err != nil {
+	if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, name); err != nil {
 		t.Fatal(err)
 	}
 	l.fail(t, l.wantTurn(t, 0))
 	for range 2 {
-		if err := l.Operator().ContinueSequence(t.Context(), name); err != nil {
+		if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c := l.wantTurn(t, 1)
-	replayed, err := l.Operator().ReplayExecution(t.Context(), l.members[0])
+	replayed, err := operator.Replay(t.Context(), l.Fixture.Engine, l.members[0])
 	if err != nil || replayed.State != "waiting_children" {
 		t.Fatalf("%+v, %v", replayed, err)
 	}
 	l.wantTurn(t, -1)
 	l.complete(t, c)
 	l.complete(t, l.wantTurn(t, 0))
-	if err := l.Operator().ContinueSequence(t.Context(), name); !errors.Is(err, fferr.ErrNotFound) {
+	if err := operator.ContinueSequence(t.Context(), l.Fixture.Engine, name); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 	l.wantRows(t, 0, 0, 0)
-	if replayed, err := l.Operator().ReplayExecution(t.Context(), l.members[0], engine.ReplayCompleted); err != nil || replayed.State != "waiting" {
+	if replayed, err := operator.Replay(t.Context(), l.Fixture.Engine, l.members[0], operator.ReplayCompleted); err != nil || replayed.State != "waiting" {
 		t.Fatalf("%+v, %v", replayed, err)
 	}
 	l.complete(t, l.wantTurn(t, 0))
@@ -226,7 +227,7 @@ func TestSequencesThatAreRefused(t *testing.T) {
 	fixture.WantInputError(t, err, "sequence")
 	x := f.Create(t, of(engine.Sequence{Key: string(f.Lane)}), func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	second := f.Create(t, of(engine.Sequence{Key: string(f.Lane)}))
-	if err := f.Operator().UnblockExecution(t.Context(), second, "waiting_for_children"); !errors.Is(err, fferr.ErrNotEligible) {
+	if err := operator.Unblock(t.Context(), f.Engine, second, "waiting_for_children"); !errors.Is(err, fferr.ErrNotEligible) {
 		t.Error(err)
 	}
 	f.Cancel(t, second)

@@ -14,12 +14,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func rotateTo(t *testing.T, eng *engine.Engine, kid string, grace time.Duration) engine.KeyRotation {
+func rotateTo(t *testing.T, eng *engine.Engine, kid string, grace time.Duration) operator.KeyRotation {
 	t.Helper()
-	rotation, err := eng.Operator().RotateKey(t.Context(), kid, wire.NewSecret(), grace)
+	rotation, err := operator.RotateKey(t.Context(), eng, kid, wire.NewSecret(), grace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,13 +37,13 @@ func TestReissueToken_S56(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	reissue := func(x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
-		return f.Operator().ReissueToken(t.Context(), x, waitpoint)
+		return operator.ReissueToken(t.Context(), f.Engine, x, waitpoint)
 	}
 	token, err := reissue(w.Execution, w.ID)
 	if err != nil || token.Kid() != "k2" {
 		t.Fatal(token, err)
 	}
-	if stored, err := f.Operator().WaitpointToken(t.Context(), w.Execution, w.ID); err != nil || stored != token {
+	if stored, err := operator.WaitpointToken(t.Context(), f.Engine, w.Execution, w.ID); err != nil || stored != token {
 		t.Errorf("stored %v, %v", stored, err)
 	}
 	if again, err := reissue(w.Execution, w.ID); err != nil || again != token {
@@ -76,7 +77,7 @@ func TestReissueToken_S56(t *testing.T) {
 			t.Errorf("%s: reissued, %v", name, err)
 		}
 	}
-	if _, err := f.Operator().WaitpointToken(t.Context(), unsigned, page.Items[0].ID); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := operator.WaitpointToken(t.Context(), f.Engine, unsigned, page.Items[0].ID); !errors.Is(err, fferr.ErrNotFound) {
 		t.Error(err)
 	}
 
@@ -98,11 +99,11 @@ func TestReissueTokenInTheCallersTransaction(t *testing.T) {
 	w := open(t, f, f.Start(t).Lease)
 	rotateTo(t, f.Engine, "k2", time.Hour)
 	tx := f.BeginTx(t)
-	o := f.WithTx(tx).Operator()
-	if _, err := o.ReissueToken(t.Context(), w.Execution, id.NewWaitpointID()); !errors.Is(err, fferr.ErrNotFound) {
+	o := f.WithTx(tx)
+	if _, err := operator.ReissueToken(t.Context(), o, w.Execution, id.NewWaitpointID()); !errors.Is(err, fferr.ErrNotFound) {
 		t.Fatal(err)
 	}
-	if token, err := o.ReissueToken(t.Context(), w.Execution, w.ID); err != nil || token.Kid() != "k2" {
+	if token, err := operator.ReissueToken(t.Context(), o, w.Execution, w.ID); err != nil || token.Kid() != "k2" {
 		t.Fatal(err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -156,7 +157,7 @@ func TestKeysAreRemembered(t *testing.T) {
 
 	// A key that another process has just rotated in is read before its token is refused.
 	rotateTo(t, f.Engine, "k2", time.Hour)
-	token, err := f.Operator().ReissueToken(t.Context(), w.Execution, w.ID)
+	token, err := operator.ReissueToken(t.Context(), f.Engine, w.Execution, w.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

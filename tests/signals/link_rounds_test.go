@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -63,7 +64,7 @@ var decisions = waitpoint.Config{Actions: []waitpoint.Action{{Signal: "approved"
 func TestLinkOpensTheNextWait(t *testing.T) {
 	var links []engine.Waitpoint
 	p := publishing(t, asking(&links))
-	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+	if _, err := operator.SeedKey(t.Context(), p.Kit.Fixture.Engine, "k1", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
 	serve := waitpoint.Handler(p.Engine, decisions)
@@ -112,7 +113,7 @@ func TestLinkOfAnotherSetOfKeys(t *testing.T) {
 		}
 		return first.By + string(rune('0'+len(all))), nil
 	})
-	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+	if _, err := operator.SeedKey(t.Context(), p.Kit.Fixture.Engine, "k1", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
 	serve := waitpoint.Handler(p.Engine, decisions)
@@ -159,7 +160,7 @@ func TestTwoOfThreeLinks(t *testing.T) {
 		}
 		return given, nil
 	})
-	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+	if _, err := operator.SeedKey(t.Context(), p.Kit.Fixture.Engine, "k1", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
 	serve := waitpoint.Handler(p.Engine, decisions)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // effectOf names the effect of a signal, or the reason of its refusal.
@@ -198,7 +199,7 @@ func (m *model) expireWaitpoints(rt *rapid.T) {
 
 // rotateTo lets another key sign. The tokens of all keys are valid as long as their keys verify.
 func (m *model) rotateTo(rt *rapid.T, kid string, grace time.Duration) {
-	_, err := m.f.Operator().RotateKey(m.t.Context(), kid, wire.NewSecret(), grace)
+	_, err := operator.RotateKey(m.t.Context(), m.f.Engine, kid, wire.NewSecret(), grace)
 	m.must(rt, err, "rotate")
 	if m.kid != "" {
 		m.retired[m.kid] = m.f.Time().Add(grace)

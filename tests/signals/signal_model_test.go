@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -301,7 +302,7 @@ func (m *model) replay(rt *rapid.T) {
 	if !m.ended() || m.replays == 10 {
 		rt.Skip()
 	}
-	_, err := m.f.Operator().ReplayExecution(m.t.Context(), m.x, engine.ReplayCompleted)
+	_, err := operator.Replay(m.t.Context(), m.f.Engine, m.x, operator.ReplayCompleted)
 	m.must(rt, err, "replay")
 	m.replays++
 	m.phase, m.wait = "ready", id.SuspensionID{}

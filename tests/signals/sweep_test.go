@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -183,13 +184,13 @@ func TestSweepDeletesRetiredKeys(t *testing.T) {
 	sweep(t, f, 0)
 	f.Advance(time.Millisecond)
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).Operator().SeedKey(t.Context(), "k2", wire.NewSecret()); err != nil {
+	if _, err := operator.SeedKey(t.Context(), f.WithTx(tx), "k2", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
 	sweep(t, f, 0)
 	fixture.Commit(t, tx)
 	sweep(t, f, 1)
-	keys, err := f.Operator().Keys(t.Context())
+	keys, err := operator.Keys(t.Context(), f.Engine)
 	if err != nil || len(keys) != 1 || keys[0].ID != "k2" {
 		t.Errorf("%+v, %v", keys, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -344,16 +345,16 @@ func TestKeysOfSignalsAtEachIsolationLevel(t *testing.T) {
 func TestReplayRemembersTheSignalsOfKeptSteps(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		options []engine.ReplayOption
+		options []operator.ReplayOption
 		want    map[string]string
 	}{
 		{"all steps", nil, map[string]string{"1": "duplicate", "2": "duplicate", "taken": "duplicate", "kept": "buffered"}},
 		{
-			"from the second wait on", []engine.ReplayOption{engine.ReplayFromStep("signal ready#2")},
+			"from the second wait on", []operator.ReplayOption{operator.ReplayFromStep("signal ready#2")},
 			map[string]string{"1": "duplicate", "2": "buffered", "taken": "buffered", "kept": "buffered"},
 		},
 		{
-			"no steps", []engine.ReplayOption{engine.ReplayWithoutSteps},
+			"no steps", []operator.ReplayOption{operator.ReplayWithoutSteps},
 			map[string]string{"1": "buffered", "2": "buffered", "taken": "buffered", "kept": "buffered"},
 		},
 	} {
@@ -393,7 +394,7 @@ func TestReplayRemembersTheSignalsOfKeptSteps(t *testing.T) {
 				if err := f.CompleteExecution(t.Context(), l, nil); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := f.Operator().ReplayExecution(t.Context(), l.Execution, append(c.options, engine.ReplayCompleted)...); err != nil {
+				if _, err := operator.Replay(t.Context(), f.Engine, l.Execution, append(c.options, operator.ReplayCompleted)...); err != nil {
 					t.Fatal(err)
 				}
 				got := make(map[string]string)

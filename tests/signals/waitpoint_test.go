@@ -22,6 +22,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/waitpoint"
 )
@@ -61,7 +62,7 @@ func TestWaitpointOfAWait_S4_S5_S6(t *testing.T) {
 		t.Errorf("before the wait: %+v, %v", got, err)
 	}
 	// A rotation during the wait leaves the token alone for its grace, and the wait outlives the waitpoint's own time.
-	if _, err := f.Operator().RotateKey(t.Context(), "k2", wire.NewSecret(), 3*time.Hour); err != nil {
+	if _, err := operator.RotateKey(t.Context(), f.Engine, "k2", wire.NewSecret(), 3*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	f.SuspendAgain(t, l, engine.Received("approved").At(decision), func(s *engine.SuspendSpec) { s.Timeout = 3 * time.Hour })
@@ -129,7 +130,7 @@ func TestWrongTokens_S33(t *testing.T) {
 	}
 	f.WantUnchanged(t, l.Execution, before)
 	// A rotation without grace ends all tokens in the call.
-	if _, err := f.Operator().RotateKey(t.Context(), "k2", wire.NewSecret(), 0); err != nil {
+	if _, err := operator.RotateKey(t.Context(), f.Engine, "k2", wire.NewSecret(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := sendBy(t, f, w, "approved"); !errors.Is(err, fferr.ErrInvalidToken) || err.Error() != reasons[0] {

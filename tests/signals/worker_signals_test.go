@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -148,7 +149,7 @@ func TestHandlerAsksInAStep(t *testing.T) {
 		a, err := approved.Await(ctx, job, engine.Wait{Key: "decision"})
 		return a.By, err
 	})
-	if _, err := p.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil {
+	if _, err := operator.SeedKey(t.Context(), p.Kit.Fixture.Engine, "k1", wire.NewSecret()); err != nil {
 		t.Fatal(err)
 	}
 	p.WantSettled(t, worker.Delayed, worker.Suspended)

@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -79,18 +80,18 @@ func TestCallerTimesOutWhileItWaits(t *testing.T) {
 func TestCallerIsReplayed(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		how   []engine.ReplayOption
+		how   []operator.ReplayOption
 		steps int
 	}{
 		{"with its steps", nil, 1},
-		{"from the call", []engine.ReplayOption{engine.ReplayFromStep("parts")}, 0},
+		{"from the call", []operator.ReplayOption{operator.ReplayFromStep("parts")}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := calling(t, 1)
 			c.wait(t)
 			c.Cancel(t, c.ID)
 			c.Cancel(t, c.called[0])
-			if _, err := c.Operator().ReplayExecution(t.Context(), c.ID, test.how...); err != nil {
+			if _, err := operator.Replay(t.Context(), c.Fixture.Engine, c.ID, test.how...); err != nil {
 				t.Fatal(err)
 			}
 			steps, err := c.Steps(t.Context(), c.ID)

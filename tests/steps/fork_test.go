@@ -74,7 +74,7 @@ func TestForkRunsOnlyTheStepsBehindTheCut(t *testing.T) {
 		{"", "run"},
 	} {
 		done = nil
-		fork, err := o.Operator().Fork(t.Context(), x, engine.ForkSpec{Before: tc.before})
+		fork, err := o.Fork(t.Context(), x, engine.ForkSpec{Before: tc.before})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestForkInAnyState(t *testing.T) {
 			recordNow(t, f, l, "a", "b", "c")
 			tc.then(t, f, l)
 			before := f.Dump(t, l.Execution)
-			fork, err := f.Operator().Fork(t.Context(), l.Execution, engine.ForkSpec{Before: "c"})
+			fork, err := f.Fork(t.Context(), l.Execution, engine.ForkSpec{Before: "c"})
 			if err != nil || fork.State != state.PublicWaiting || fork.Duplicate {
 				t.Fatalf("%+v, error %v", fork, err)
 			}
@@ -211,7 +211,7 @@ func TestForkOfCallsAndWaits(t *testing.T) {
 	if _, err := f.RecordStep(t.Context(), engine.StepRecord{Lease: l, Name: "over", Seq: 1, Result: []byte("result")}); err != nil {
 		t.Fatal(err)
 	}
-	fork, err := f.Operator().Fork(t.Context(), l.Execution, engine.ForkSpec{})
+	fork, err := f.Fork(t.Context(), l.Execution, engine.ForkSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestRefusedForks(t *testing.T) {
 			}
 			defer func() { _ = tx.Rollback(t.Context()) }()
 			tc.spec.ID = f.NewExecutionID(f.Lane)
-			if _, err := f.WithTx(tx).Operator().Fork(t.Context(), tc.x, tc.spec); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+			if _, err := f.WithTx(tx).Fork(t.Context(), tc.x, tc.spec); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v, want %v of %q", err, tc.want, tc.text)
 			}
 			if err := tx.Commit(t.Context()); err != nil {
@@ -281,7 +281,7 @@ func TestRepeatedFork(t *testing.T) {
 	recordNow(t, f, l, "a")
 	spec := engine.ForkSpec{ID: f.NewExecutionID(f.Lane)}
 	for _, duplicate := range []bool{false, true} {
-		fork, err := f.Operator().Fork(t.Context(), l.Execution, spec)
+		fork, err := f.Fork(t.Context(), l.Execution, spec)
 		if err != nil || fork.ID != spec.ID || fork.Duplicate != duplicate {
 			t.Errorf("%+v, error %v", fork, err)
 		}

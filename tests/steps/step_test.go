@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -146,13 +147,13 @@ func TestStepIsChecked(t *testing.T) {
 // A replay keeps the steps, or those before a named one, or none.
 func TestReplayAndSteps(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []engine.ReplayOption
+		options []operator.ReplayOption
 		want    []string
 	}{
 		"all":            {nil, []string{"a=a!", "b=b!", "c=c!"}},
-		"before a step":  {[]engine.ReplayOption{engine.ReplayFromStep("b")}, []string{"a=a!"}},
-		"none":           {[]engine.ReplayOption{engine.ReplayWithoutSteps}, nil},
-		"the last given": {[]engine.ReplayOption{engine.ReplayWithoutSteps, engine.ReplayFromStep("c")}, []string{"a=a!", "b=b!"}},
+		"before a step":  {[]operator.ReplayOption{operator.ReplayFromStep("b")}, []string{"a=a!"}},
+		"none":           {[]operator.ReplayOption{operator.ReplayWithoutSteps}, nil},
+		"the last given": {[]operator.ReplayOption{operator.ReplayWithoutSteps, operator.ReplayFromStep("c")}, []string{"a=a!", "b=b!"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.New(t)
@@ -161,7 +162,7 @@ func TestReplayAndSteps(t *testing.T) {
 				record(t, f.Engine, claimed.Lease, step, seq)
 			}
 			f.Fail(t, claimed.Lease, fixture.ForGood)
-			if _, err := f.Operator().ReplayExecution(t.Context(), claimed.ID, c.options...); err != nil {
+			if _, err := operator.Replay(t.Context(), f.Engine, claimed.ID, c.options...); err != nil {
 				t.Fatal(err)
 			}
 			wantSteps(t, f.Engine, claimed.ID, c.want...)
@@ -176,7 +177,7 @@ func TestReplayFromUnknownStep(t *testing.T) {
 	record(t, f.Engine, c.Lease, "a", 0)
 	f.Fail(t, c.Lease, fixture.ForGood)
 	before := f.Dump(t, c.ID)
-	_, err := f.Operator().ReplayExecution(t.Context(), c.ID, engine.ReplayFromStep("b"))
+	_, err := operator.Replay(t.Context(), f.Engine, c.ID, operator.ReplayFromStep("b"))
 	fixture.WantNotFound(t, err, "step", "b")
 	f.WantUnchanged(t, c.ID, before)
 	wantSteps(t, f.Engine, c.ID, "a=a!")
@@ -190,7 +191,7 @@ func TestReplayedHandlerSkipsItsSteps(t *testing.T) {
 		return all, errors.Join(err, untilReplayed(job))
 	})
 	x := o.run(t, worker.Failed)
-	o.replay(t, x, []engine.ReplayOption{engine.ReplayFromStep("b")}, worker.Completed)
+	o.replay(t, x, []operator.ReplayOption{operator.ReplayFromStep("b")}, worker.Completed)
 	calls.want(t, "a:1 b:2")
 }
 

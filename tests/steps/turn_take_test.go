@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -133,7 +134,7 @@ func TestStaleTurnTakesNothing(t *testing.T) {
 		}
 		err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
 			if first {
-				if _, err := c.Eng.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: job.ID, Reason: "test"}); err != nil {
+				if _, err := operator.Revoke(ctx, c.Eng, operator.RevokeSpec{ID: job.ID, Reason: "test"}); err != nil {
 					return err
 				}
 				<-over

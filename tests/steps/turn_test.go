@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -248,7 +249,7 @@ func TestStaleTurnLeavesNothing(t *testing.T) {
 				}
 				err := worker.Turn(ctx, job, "reserve", func(ctx context.Context, tx pgx.Tx, x *worker.TurnTx) error {
 					if first {
-						if _, err := c.Eng.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: job.ID, Reason: "test"}); err != nil {
+						if _, err := operator.Revoke(ctx, c.Eng, operator.RevokeSpec{ID: job.ID, Reason: "test"}); err != nil {
 							return err
 						}
 						<-over
@@ -331,7 +332,7 @@ func TestTurnSleepsUntilItsTime(t *testing.T) {
 	c := newTurning(t)
 	c.turn(func(_ context.Context, _ orderJob, _ pgx.Tx, x *worker.TurnTx) error { return x.Sleep(time.Hour) })
 	x := c.run(t, worker.Delayed)
-	if err := c.Operator().DelayExecution(t.Context(), x, c.Now()); err != nil {
+	if err := operator.Delay(t.Context(), c.ordered.Kit.Fixture.Engine, x, c.Now()); err != nil {
 		t.Fatal(err)
 	}
 	c.WantSettled(t, worker.Delayed)

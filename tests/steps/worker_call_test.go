@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -196,7 +197,7 @@ func TestHandledFailuresOfCallsAreStored(t *testing.T) {
 			if want := []string{"refund"}; !slices.Equal(done, want) || len(texts) != 2 || texts[0] != texts[1] {
 				t.Errorf("done %q, failures %q", done, texts)
 			}
-			if _, err := o.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted, engine.ReplayFromStep("ask")); err != nil {
+			if _, err := operator.Replay(t.Context(), o.Kit.Fixture.Engine, x, operator.ReplayCompleted, operator.ReplayFromStep("ask")); err != nil {
 				t.Fatal(err)
 			}
 			o.Drain()

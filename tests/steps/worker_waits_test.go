@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -28,9 +29,9 @@ func (o *ordered[Out]) send(t *testing.T, x id.ExecutionID, signal engine.Signal
 }
 
 // replay replays an execution, and checks how the runs that follow were settled.
-func (o *ordered[Out]) replay(t *testing.T, x id.ExecutionID, options []engine.ReplayOption, want ...worker.Settlement) {
+func (o *ordered[Out]) replay(t *testing.T, x id.ExecutionID, options []operator.ReplayOption, want ...worker.Settlement) {
 	t.Helper()
-	if _, err := o.Operator().ReplayExecution(t.Context(), x, options...); err != nil {
+	if _, err := operator.Replay(t.Context(), o.Kit.Fixture.Engine, x, options...); err != nil {
 		t.Fatal(err)
 	}
 	o.WantSettled(t, want...)
@@ -123,14 +124,14 @@ func TestWaitBetweenSteps(t *testing.T) {
 // A replay keeps the approval unless it drops the step of the wait.
 func TestReplayAndWaits(t *testing.T) {
 	for name, test := range map[string]struct {
-		options []engine.ReplayOption
+		options []operator.ReplayOption
 		waits   bool
 		calls   string
 	}{
 		"all":             {nil, false, "a:1 b:1"},
-		"behind the wait": {[]engine.ReplayOption{engine.ReplayFromStep("b")}, false, "a:1 b:2"},
-		"before the wait": {[]engine.ReplayOption{engine.ReplayFromStep("signal approved")}, true, "a:1 b:2"},
-		"none":            {[]engine.ReplayOption{engine.ReplayWithoutSteps}, true, "a:2 b:2"},
+		"behind the wait": {[]operator.ReplayOption{operator.ReplayFromStep("b")}, false, "a:1 b:2"},
+		"before the wait": {[]operator.ReplayOption{operator.ReplayFromStep("signal approved")}, true, "a:1 b:2"},
+		"none":            {[]operator.ReplayOption{operator.ReplayWithoutSteps}, true, "a:2 b:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := counted{}

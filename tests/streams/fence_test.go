@@ -7,6 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -21,7 +22,7 @@ func TestAppendNeedsALiveLease_S38(t *testing.T) {
 		{"a stale epoch", func(_ *testing.T, _ *fixture.Fixture, l *engine.Lease) { l.Epoch-- }, fferr.ErrStaleLease},
 		{"expired", func(_ *testing.T, f *fixture.Fixture, _ *engine.Lease) { f.Advance(fixture.LeaseTTL) }, fferr.ErrLeaseExpired},
 		{"revoked", func(t *testing.T, f *fixture.Fixture, l *engine.Lease) {
-			if _, err := f.Operator().RevokeLease(t.Context(), engine.RevokeSpec{ID: l.Execution}); err != nil {
+			if _, err := operator.Revoke(t.Context(), f.Engine, operator.RevokeSpec{ID: l.Execution}); err != nil {
 				t.Fatal(err)
 			}
 		}, fferr.ErrStaleLease},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -47,7 +48,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	if err != nil || len(page.Items) != 2 || page.Items[0].Frames != 3 || page.Items[1].Frames != 1 || page.Items[1].FrameAt.UnixMilli() != f.Clock.Load() {
 		t.Errorf("attempts %+v, %v", page.Items, err)
 	}
-	if _, err := f.Engine.Operator().ReplayExecution(t.Context(), work.ID, engine.ReplayCompleted); err != nil {
+	if _, err := operator.Replay(t.Context(), f.Engine, work.ID, operator.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	replayed := f.ClaimOne(t)
@@ -57,7 +58,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Engine.Operator().Fork(t.Context(), work.ID, engine.ForkSpec{}); err != nil {
+	if _, err := f.Engine.Fork(t.Context(), work.ID, engine.ForkSpec{}); err != nil {
 		t.Fatal(err)
 	}
 	fork := f.ClaimOne(t)
@@ -91,7 +92,7 @@ func TestTailGoesOnWithAReplay(t *testing.T) {
 	if again, _ := read(end); len(again) != 0 {
 		t.Errorf("after the end %q", again)
 	}
-	if _, err := f.Engine.Operator().ReplayExecution(t.Context(), work.ID, engine.ReplayCompleted); err != nil {
+	if _, err := operator.Replay(t.Context(), f.Engine, work.ID, operator.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	replayed := f.ClaimOne(t)

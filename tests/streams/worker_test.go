@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -281,7 +282,7 @@ func TestWorkerContinuesTheStreamOfAReplay(t *testing.T) {
 		if life > 0 {
 			break
 		}
-		if _, err := c.Eng.Operator().ReplayExecution(t.Context(), x, engine.ReplayCompleted); err != nil {
+		if _, err := operator.Replay(t.Context(), c.Eng, x, operator.ReplayCompleted); err != nil {
 			t.Fatal(err)
 		}
 	}

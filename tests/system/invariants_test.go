@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -23,7 +24,7 @@ func TestEveryInvariantCanFail(t *testing.T) {
 	f.ClaimOne(t)
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
 	f.Create(t)
-	if _, err := f.Operator().BlockExecution(t.Context(), f.Create(t), state.PausedByOperator, ""); err != nil {
+	if _, err := operator.Block(t.Context(), f.Engine, f.Create(t), state.PausedByOperator, ""); err != nil {
 		t.Fatal(err)
 	}
 	fixture.FlowsOn(f).Draw(t, nil, "a>b")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -48,13 +49,13 @@ var blockTable = func() []transition {
 
 func blocking(reason state.BlockingReason) []call {
 	return []call{single("BlockExecution", func(ctx context.Context, s *stage, x *subject) error {
-		_, err := s.e.Operator().BlockExecution(ctx, x.x, reason, "wait")
+		_, err := operator.Block(ctx, s.e, x.x, reason, "wait")
 		return err
 	})}
 }
 
 func unblocking(reason state.BlockingReason) []call {
 	return []call{single("UnblockExecution", func(ctx context.Context, s *stage, x *subject) error {
-		return s.e.Operator().UnblockExecution(ctx, x.x, reason)
+		return operator.Unblock(ctx, s.e, x.x, reason)
 	})}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -228,8 +229,8 @@ var cancelling = func() []call {
 			outcomes, err := s.e.CancelExecutions(ctx, specs)
 			return errors.Join(append(outcomes, err)...)
 		}},
-		where("CancelWhere", nil, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
-			return o.CancelWhere(ctx, filter, "not wanted", engine.Bulk{})
+		where("CancelWhere", nil, func(ctx context.Context, o *engine.Engine, filter engine.ExecutionFilter) (operator.BulkProgress, error) {
+			return operator.CancelWhere(ctx, o, filter, "not wanted", operator.Bulk{})
 		}),
 	}
 }()
@@ -241,7 +242,7 @@ var cancellingByHolder = []call{
 }
 
 var revoking = []call{single("RevokeLease", func(ctx context.Context, s *stage, x *subject) error {
-	revoked, err := s.e.Operator().RevokeLease(ctx, engine.RevokeSpec{ID: x.x, Reason: "wrong"})
+	revoked, err := operator.Revoke(ctx, s.e, operator.RevokeSpec{ID: x.x, Reason: "wrong"})
 	if err == nil && revoked.NotRevoked != "" {
 		err = fixture.ErrIdle
 	}
@@ -250,32 +251,32 @@ var revoking = []call{single("RevokeLease", func(ctx context.Context, s *stage, 
 
 var preferring = []call{
 	single("ChangePriority", func(ctx context.Context, s *stage, x *subject) error {
-		return s.e.Operator().ChangePriority(ctx, x.x, 9)
+		return operator.Prioritize(ctx, s.e, x.x, 9)
 	}),
-	where("PrioritizeWhere", fferr.ErrNotEligible, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
-		return o.PrioritizeWhere(ctx, filter, 9, engine.Bulk{})
+	where("PrioritizeWhere", fferr.ErrNotEligible, func(ctx context.Context, o *engine.Engine, filter engine.ExecutionFilter) (operator.BulkProgress, error) {
+		return operator.PrioritizeWhere(ctx, o, filter, 9, operator.Bulk{})
 	}),
 }
 
 // moving moves to another lane.
-var moving = []call{where("MoveWhere", nil, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
-	return o.MoveWhere(ctx, filter, filter.Lane+".moved", engine.Bulk{})
+var moving = []call{where("MoveWhere", nil, func(ctx context.Context, o *engine.Engine, filter engine.ExecutionFilter) (operator.BulkProgress, error) {
+	return operator.MoveWhere(ctx, o, filter, filter.Lane+".moved", operator.Bulk{})
 })}
 
 // postponing delays by as much, or wakes.
 func postponing(d time.Duration) []call {
 	return []call{single("DelayExecution", func(ctx context.Context, s *stage, x *subject) error {
-		return s.e.Operator().DelayExecution(ctx, x.x, s.Time().Add(d))
+		return operator.Delay(ctx, s.e, x.x, s.Time().Add(d))
 	})}
 }
 
 var replaying = []call{
 	single("ReplayExecution", func(ctx context.Context, s *stage, x *subject) error {
-		_, err := s.e.Operator().ReplayExecution(ctx, x.x, engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, s.e, x.x, operator.ReplayCompleted)
 		return err
 	}),
-	where("ReplayWhere", fferr.ErrNotEnded, func(ctx context.Context, o engine.Operator, filter engine.ExecutionFilter) (engine.BulkProgress, error) {
-		return o.ReplayWhere(ctx, filter, engine.Bulk{}, engine.ReplayCompleted)
+	where("ReplayWhere", fferr.ErrNotEnded, func(ctx context.Context, o *engine.Engine, filter engine.ExecutionFilter) (operator.BulkProgress, error) {
+		return operator.ReplayWhere(ctx, o, filter, operator.Bulk{}, operator.ReplayCompleted)
 	}),
 }
 

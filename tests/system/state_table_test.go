@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -94,10 +95,10 @@ func several(name string, do func(context.Context, *engine.Engine, []engine.Leas
 // where calls a bulk operation, which must act on every subject or leave nothing to match. refused stands for its
 // refusals. It begins its own transactions.
 func where(
-	name string, refused error, do func(context.Context, engine.Operator, engine.ExecutionFilter) (engine.BulkProgress, error),
+	name string, refused error, do func(context.Context, *engine.Engine, engine.ExecutionFilter) (operator.BulkProgress, error),
 ) call {
 	return call{name, func(ctx context.Context, s *stage, subjects []*subject) error {
-		done, err := do(ctx, s.e.Operator(), engine.ExecutionFilter{Lane: s.Lane})
+		done, err := do(ctx, s.e, engine.ExecutionFilter{Lane: s.Lane})
 		if err == nil && done.Changed != done.Matched {
 			err = refused
 		}

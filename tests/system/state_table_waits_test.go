@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -238,7 +239,7 @@ func TestWaitsRefuseOtherCalls(t *testing.T) {
 					wantRows(t, s.Fixture, "after "+c.name, subjects, before)
 				}
 			}
-			blocking, err := s.Operator().BlockExecution(t.Context(), subjects[0].x, state.PausedByOperator, "wait")
+			blocking, err := operator.Block(t.Context(), s.Fixture.Engine, subjects[0].x, state.PausedByOperator, "wait")
 			if runnable := from == "signal" || from == "time out"; err != nil || !runnable && blocking.Rejected == "" {
 				t.Errorf("a block: %+v, %v", blocking, err)
 			}

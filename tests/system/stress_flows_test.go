@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -113,7 +114,7 @@ func (s *stress) tend(ctx context.Context, e *engine.Engine, what int) error {
 	case 12:
 		return e.AckFlowCancel(ctx, flow, e.NodeID(flow, above))
 	case 13:
-		_, err := e.Operator().ReplayExecution(ctx, e.NodeID(flow, above), engine.ReplayCompleted)
+		_, err := operator.Replay(ctx, e, e.NodeID(flow, above), operator.ReplayCompleted)
 		return err
 	}
 	return nil
@@ -156,7 +157,7 @@ func (s *stress) several(ctx context.Context) error {
 			case 2:
 				_ = bound.CancelExecution(ctx, engine.CancelSpec{ID: x})
 			case 3:
-				_, _ = bound.Operator().ReplayExecution(ctx, x, engine.ReplayCompleted)
+				_, _ = operator.Replay(ctx, bound, x, operator.ReplayCompleted)
 			}
 		}
 		return nil

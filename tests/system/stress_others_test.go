@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -133,17 +134,17 @@ func (s *stress) grant() (grant engine.ClaimGrant) {
 
 // oversee makes an operator's calls on the lane and the worker. A pause is ended at once, so that work goes on.
 func (s *stress) oversee(ctx context.Context, e *engine.Engine, what int) error {
-	o, instance := e.Operator(), id.WorkerInstanceID(s.Name)
+	o, instance := e, id.WorkerInstanceID(s.Name)
 	switch what {
 	case 0, 1:
-		_ = o.PauseLane(ctx, s.Lane, "stress")
-		return o.ResumeLane(ctx, s.Lane)
+		_ = operator.PauseLane(ctx, o, s.Lane, "stress")
+		return operator.ResumeLane(ctx, o, s.Lane)
 	case 2:
-		_ = o.DrainWorker(ctx, instance)
-		return o.ResumeWorker(ctx, instance)
+		_ = operator.DrainWorker(ctx, o, instance)
+		return operator.ResumeWorker(ctx, o, instance)
 	case 3:
-		return o.SetLaneRetention(ctx, s.Lane, time.Minute)
+		return operator.SetLaneRetention(ctx, o, s.Lane, time.Minute)
 	default:
-		return o.SetLaneRetention(ctx, s.Lane, time.Duration(1+rand.IntN(3))*time.Minute)
+		return operator.SetLaneRetention(ctx, o, s.Lane, time.Duration(1+rand.IntN(3))*time.Minute)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -161,38 +162,38 @@ func (s *stress) act(ctx context.Context, t *testing.T, e *engine.Engine, what i
 		return s.oversee(ctx, e, rand.IntN(5))
 	default:
 		if leases := s.some(1); len(leases) > 0 {
-			return operators[what-22](ctx, e.Operator(), leases[0].Execution)
+			return operators[what-22](ctx, e, leases[0].Execution)
 		}
 	}
 	return nil
 }
 
 // operators are an operator's calls on executions, among it.
-var operators = []func(context.Context, engine.Operator, id.ExecutionID) error{
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
+var operators = []func(context.Context, *engine.Engine, id.ExecutionID) error{
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		_, err := operator.Replay(ctx, o, x, operator.ReplayCompleted)
 		return err
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.ReplayExecution(ctx, x, engine.ReplayCompleted)
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		_, err := operator.Replay(ctx, o, x, operator.ReplayCompleted)
 		return err
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.RevokeLease(ctx, engine.RevokeSpec{ID: x})
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		_, err := operator.Revoke(ctx, o, operator.RevokeSpec{ID: x})
 		return err
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		return o.ChangePriority(ctx, x, rand.IntN(4))
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		return operator.Prioritize(ctx, o, x, rand.IntN(4))
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		return o.DelayExecution(ctx, x, fixture.Start.Add(time.Duration(rand.IntN(10))*time.Second))
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		return operator.Delay(ctx, o, x, fixture.Start.Add(time.Duration(rand.IntN(10))*time.Second))
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		_, err := o.BlockExecution(ctx, x, state.WaitingForCapableWorker, "")
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		_, err := operator.Block(ctx, o, x, state.WaitingForCapableWorker, "")
 		return err
 	},
-	func(ctx context.Context, o engine.Operator, x id.ExecutionID) error {
-		return o.UnblockExecution(ctx, x, "")
+	func(ctx context.Context, o *engine.Engine, x id.ExecutionID) error {
+		return operator.Unblock(ctx, o, x, "")
 	},
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -53,7 +54,7 @@ func waitingOperations() []struct {
 			}, "a creation with the same key"})
 		case "pause a lane":
 			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
-				if err := f.WithTx(tx).Operator().PauseLane(t.Context(), f.Lane, "another's"); err != nil {
+				if err := operator.PauseLane(t.Context(), f.WithTx(tx), f.Lane, "another's"); err != nil {
 					t.Fatal(err)
 				}
 			}, "a pause of the same lane"})

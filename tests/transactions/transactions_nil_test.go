@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -58,7 +59,7 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 				"list":       second(e.ListLanes(t.Context(), "", 1)),
 				"progress":   second(e.FlowProgress(t.Context(), id.NewFlowID())),
 				"lanes":      second(e.QueuedLanes(t.Context(), []id.LaneID{f.Lane})),
-				"retention":  second(e.Operator().Retention(t.Context())),
+				"retention":  second(operator.Retention(t.Context(), e)),
 				"jobs":       upkeep.Of(e).ReturnJobs(t.Context(), "nobody"),
 				"await":      second(e.AwaitExecution(t.Context(), x)),
 				"listen":     e.Listen(t.Context(), func(id.LaneID) {}),

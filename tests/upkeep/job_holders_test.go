@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -181,7 +182,7 @@ func TestTakeJobsReportsDueTimes(t *testing.T) {
 	delete(due, upkeep.JobCancelSiblings)
 	due[upkeep.JobRetain] = fixture.Start.Add(6 * 24 * time.Hour)
 	check("with an end of a day ago", due)
-	if err := f.Operator().SetLaneRetention(t.Context(), "elsewhere", time.Hour); err != nil {
+	if err := operator.SetLaneRetention(t.Context(), f.Engine, "elsewhere", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	due[upkeep.JobRetain] = fixture.Start

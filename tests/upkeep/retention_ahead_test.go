@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -113,7 +113,7 @@ func TestTrimOutboxesPassesBatchesOfTheFuture(t *testing.T) {
 			kept = append(kept, o.write(t, f, 15, -year)...)
 			oldest := func() time.Time {
 				status := retentionStatus(t, f).Outboxes
-				return status[slices.IndexFunc(status, func(s engine.OutboxStatus) bool { return s.Outbox == o.name })].Oldest
+				return status[slices.IndexFunc(status, func(s operator.OutboxStatus) bool { return s.Outbox == o.name })].Oldest
 			}
 			if got := oldest(); !got.Equal(f.Time().Add(-fixture.Week - time.Hour)) {
 				t.Errorf("the oldest is of %v, want as old as the first that does not say it is of the future", got)

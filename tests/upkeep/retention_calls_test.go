@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -78,7 +79,7 @@ func TestRetentionKeepsAwaitedCalls(t *testing.T) {
 		}},
 		{"until the caller calls others by a replay", func(t *testing.T, c *calling) {
 			c.Cancel(t, c.ID)
-			if _, err := c.Operator().ReplayExecution(t.Context(), c.ID, engine.ReplayFromStep("parts")); err != nil {
+			if _, err := operator.Replay(t.Context(), c.Fixture.Engine, c.ID, operator.ReplayFromStep("parts")); err != nil {
 				t.Fatal(err)
 			}
 			c.Claimed = c.ClaimOne(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -50,7 +51,7 @@ func TestPurgeFlowsDeletesWholeFlows_F38(t *testing.T) {
 	f.Retain(t)
 	purge(t, f.Fixture)
 	wantFlow(t, f.Fixture, flow, true)
-	if err := f.Operator().SetLaneRetention(t.Context(), f.Lane, time.Minute); err != nil {
+	if err := operator.SetLaneRetention(t.Context(), f.Fixture.Engine, f.Lane, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	f.Retain(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -71,7 +72,7 @@ func TestMembersAreKeptUntilTheirFlowIsPurged(t *testing.T) {
 			f := fixture.FlowsOn(trimmingFixture(t))
 			f.Retain(t)
 			purge(t, f.Fixture)
-			if err := f.Operator().SetLaneRetention(t.Context(), f.Lane, time.Minute); err != nil {
+			if err := operator.SetLaneRetention(t.Context(), f.Fixture.Engine, f.Lane, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			spec := fixture.Chart(fixture.When{"last": policy.Always()}, "a>b", "b>c", "c>last", "skipped>last", "b>skipped")
@@ -199,13 +200,13 @@ func TestPrunedMembersStayKnown(t *testing.T) {
 		}
 	}
 	before := f.DumpFlow(t, flow)
-	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); !errors.Is(err, fferr.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
+	if _, err := operator.Replay(t.Context(), f.Fixture.Engine, f.NodeID(flow, "b"), operator.ReplayCompleted); !errors.Is(err, fferr.ErrPruned) || !strings.HasSuffix(err.Error(), "it waited for a, x") {
 		t.Errorf("replayed: %v", err)
 	}
 	if after := f.DumpFlow(t, flow); after != before {
 		t.Errorf("stored\n%s, was\n%s", after, before)
 	}
-	if _, err := f.Operator().ReplayExecution(t.Context(), f.NodeID(flow, "a")); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := operator.Replay(t.Context(), f.Fixture.Engine, f.NodeID(flow, "a")); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("replayed: %v", err)
 	}
 	wantGone(t, f, flow)
@@ -260,7 +261,7 @@ func TestPruningWaitsForReplays(t *testing.T) {
 	f.Succeed(t, flow, "b")
 	f.Advance(2 * time.Hour)
 	tx := f.BeginTx(t)
-	if _, err := f.WithTx(tx).Operator().ReplayExecution(t.Context(), f.NodeID(flow, "b"), engine.ReplayCompleted); err != nil {
+	if _, err := operator.Replay(t.Context(), f.WithTx(tx), f.NodeID(flow, "b"), operator.ReplayCompleted); err != nil {
 		t.Fatal(err)
 	}
 	f.Retain(t)
@@ -317,7 +318,7 @@ func TestPurgeOfALargeFlowClosesIt(t *testing.T) {
 		t.Errorf("grown: %v", err)
 	}
 	fixture.Commit(t, tx)
-	if _, err := f.Operator().ReplayExecution(t.Context(), held); !errors.Is(err, fferr.ErrFlowTerminal) {
+	if _, err := operator.Replay(t.Context(), f.Fixture.Engine, held); !errors.Is(err, fferr.ErrFlowTerminal) {
 		t.Errorf("replayed: %v", err)
 	}
 	f.Advance(2 * time.Minute)
@@ -365,7 +366,7 @@ func TestPurgeFlowsLeavesHeldMembers(t *testing.T) {
 // A flow that lives for long is not looked at for each end of a member.
 func TestPurgeFlowsLooksAtLivingFlowsRarely(t *testing.T) {
 	f := fixture.FlowsOn(trimmingFixture(t))
-	if err := f.Operator().SetLaneRetention(t.Context(), f.Lane, time.Minute); err != nil {
+	if err := operator.SetLaneRetention(t.Context(), f.Fixture.Engine, f.Lane, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	var parts []string

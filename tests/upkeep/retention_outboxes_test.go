@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -99,7 +100,7 @@ func TestTrimOutboxesByAge_V17(t *testing.T) {
 			}
 			o.wantStored(t, f, young[0], behind[0])
 			status := retentionStatus(t, f).Outboxes
-			at := slices.IndexFunc(status, func(s engine.OutboxStatus) bool { return s.Outbox == o.name })
+			at := slices.IndexFunc(status, func(s operator.OutboxStatus) bool { return s.Outbox == o.name })
 			if len(status) != 4 || status[at].Floor != old[2] || !status[at].Oldest.Equal(f.Time().Add(time.Second-fixture.Week)) {
 				t.Errorf("%+v", status)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -176,9 +177,9 @@ func TestRetentionKeepsNeededRows_E33(t *testing.T) {
 	}
 }
 
-func retentionStatus(t *testing.T, f *fixture.Fixture) engine.RetentionStatus {
+func retentionStatus(t *testing.T, f *fixture.Fixture) operator.RetentionStatus {
 	t.Helper()
-	status, err := f.Operator().Retention(t.Context())
+	status, err := operator.Retention(t.Context(), f.Engine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +354,7 @@ func TestSetLaneRetention(t *testing.T) {
 	f := trimmingFixture(t)
 	set := func(d time.Duration) {
 		t.Helper()
-		if err := f.Operator().SetLaneRetention(t.Context(), f.Lane, d); err != nil {
+		if err := operator.SetLaneRetention(t.Context(), f.Engine, f.Lane, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -363,7 +364,7 @@ func TestSetLaneRetention(t *testing.T) {
 	set(time.Hour)
 	f.Retain(t)
 	f.WantKept(t, "gone kept", x, mine)
-	if lanes := retentionStatus(t, f).Lanes; len(lanes) != 1 || lanes[0] != (engine.LaneRetention{Lane: f.Lane, Keep: time.Hour}) {
+	if lanes := retentionStatus(t, f).Lanes; len(lanes) != 1 || lanes[0] != (operator.LaneRetention{Lane: f.Lane, Keep: time.Hour}) {
 		t.Errorf("%+v", lanes)
 	}
 	set(policy.KeepForever)
@@ -383,10 +384,10 @@ func TestSetLaneRetention(t *testing.T) {
 	x = f.Ended(t)
 	f.Advance(time.Hour)
 	tx := f.BeginTx(t)
-	if err := f.WithTx(tx).Operator().SetLaneRetention(t.Context(), f.Lane, time.Minute); err != nil {
+	if err := operator.SetLaneRetention(t.Context(), f.WithTx(tx), f.Lane, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	err := f.WithTx(tx).Operator().SetLaneRetention(t.Context(), f.Lane, time.Second)
+	err := operator.SetLaneRetention(t.Context(), f.WithTx(tx), f.Lane, time.Second)
 	fixture.WantInputError(t, err, "keep")
 	if _, err := upkeep.Of(f.WithTx(tx)).Retain(t.Context(), 10); err != nil {
 		t.Fatal(err)
@@ -413,7 +414,7 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 		}
 	}
 	for _, d := range []time.Duration{-2, time.Minute - 1, 1} {
-		fixture.WantInputError(t, f.Operator().SetLaneRetention(t.Context(), f.Lane, d), "keep")
+		fixture.WantInputError(t, operator.SetLaneRetention(t.Context(), f.Engine, f.Lane, d), "keep")
 		_, err := engine.New(f.Pool, engine.Config{Retention: d})
 		fixture.WantInputError(t, err, "Config.Retention")
 		_, err = engine.New(f.Pool, engine.Config{OutboxRetention: d})
@@ -421,7 +422,7 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 		_, err = f.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane, Policy: &policy.Execution{Retention: d}})
 		fixture.WantInputError(t, err, "Policy.Retention")
 	}
-	fixture.WantInputError(t, f.Operator().SetLaneRetention(t.Context(), "", time.Hour), "lane")
+	fixture.WantInputError(t, operator.SetLaneRetention(t.Context(), f.Engine, "", time.Hour), "lane")
 }
 
 // Locked rows are skipped, however long they are locked; the others go.

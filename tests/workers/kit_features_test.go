@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -187,7 +188,7 @@ var features = []feature{
 // run creates the execution of a feature, runs everything by drain and returns its result.
 func (f feature) run(t *testing.T, kit *fftest.Kit, w *worker.Worker, drain func()) string {
 	t.Helper()
-	if _, err := kit.Engine.Operator().SeedKey(t.Context(), "k1", wire.NewSecret()); err != nil { // for links
+	if _, err := operator.SeedKey(t.Context(), kit.Engine, "k1", wire.NewSecret()); err != nil { // for links
 		t.Fatal(err)
 	}
 	worker.Handle(w, featured, func(ctx context.Context, job worker.Job[string]) (string, error) { return f.handle(ctx, kit, job) })

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -125,7 +126,7 @@ func TestPoolIsDrainedUnderLoad(t *testing.T) {
 	finish(40)
 	settled := c.Next(t, 40)
 
-	drained, err := c.Operator().DrainWorkers(t.Context(), engine.WorkerFilter{Worker: config.Worker})
+	drained, err := operator.DrainWorkers(t.Context(), c.Fixture.Engine, engine.WorkerFilter{Worker: config.Worker})
 	if err != nil || len(drained) != 1 {
 		t.Fatalf("drained %v, %v", drained, err)
 	}
@@ -159,7 +160,7 @@ func TestPoolIsDrainedUnderLoad(t *testing.T) {
 		t.Errorf("listed %+v, want %s, drained", got, drained[0])
 	}
 
-	if resumed, err := c.Operator().ResumeWorkers(t.Context(), engine.WorkerFilter{Worker: config.Worker}); err != nil || !slices.Equal(resumed, drained) {
+	if resumed, err := operator.ResumeWorkers(t.Context(), c.Fixture.Engine, engine.WorkerFilter{Worker: config.Worker}); err != nil || !slices.Equal(resumed, drained) {
 		t.Errorf("resumed %v, %v, want %v", resumed, err, drained)
 	}
 	settled = append(settled, c.Next(t, executions-len(settled))...)

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -393,7 +394,7 @@ func TestDrainWorkersByPoolAndLane(t *testing.T) {
 		})
 	}
 	f.Advance(time.Second)
-	o := f.Operator()
+	o := f.Engine
 	want := func(what string, got []id.WorkerInstanceID, err error, names ...string) {
 		t.Helper()
 		slices.Sort(got)
@@ -405,9 +406,9 @@ func TestDrainWorkersByPoolAndLane(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", what, got, err, wanted)
 		}
 	}
-	got, err := o.DrainWorkers(t.Context(), engine.WorkerFilter{Worker: pool})
+	got, err := operator.DrainWorkers(t.Context(), o, engine.WorkerFilter{Worker: pool})
 	want("the pool", got, err, "1", "2")
-	got, err = o.DrainWorkers(t.Context(), engine.WorkerFilter{Lane: f.Lane})
+	got, err = operator.DrainWorkers(t.Context(), o, engine.WorkerFilter{Lane: f.Lane})
 	want("the lane: one is drained already, one is gone", got, err, "3")
 	for _, w := range listed(t, f) {
 		if !w.DrainedSince.Equal(f.Time()) {
@@ -422,15 +423,15 @@ func TestDrainWorkersByPoolAndLane(t *testing.T) {
 	if now, err := f.HeartbeatWorker(t.Context(), beat); err != nil || now.DrainedSince.IsZero() {
 		t.Errorf("a heartbeat doesn't say that the worker is drained: %v, %v", now, err)
 	}
-	got, err = o.ResumeWorkers(t.Context(), engine.WorkerFilter{Worker: pool, Lane: f.Lane})
+	got, err = operator.ResumeWorkers(t.Context(), o, engine.WorkerFilter{Worker: pool, Lane: f.Lane})
 	want("both", got, err, "1")
-	got, err = o.ResumeWorkers(t.Context(), engine.WorkerFilter{Lane: f.Lane})
+	got, err = operator.ResumeWorkers(t.Context(), o, engine.WorkerFilter{Lane: f.Lane})
 	want("the lane", got, err, "3")
 	for filter, field := range map[engine.WorkerFilter]string{
 		{}: "WorkerFilter", {Worker: pool, Gone: true}: "WorkerFilter.Gone", {Worker: pool, Instance: name("1")}: "WorkerFilter.Instance",
 	} {
 		var input *fferr.InputError
-		if _, err := o.DrainWorkers(t.Context(), filter); !errors.As(err, &input) || input.Field != field {
+		if _, err := operator.DrainWorkers(t.Context(), o, filter); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("%+v: %v", filter, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -284,8 +285,8 @@ func (b *bench) burndown(ctx context.Context) error {
 			b.printf("%d done, %.0f a second", done.Load(), float64(done.Load()-last)/b.every.Seconds())
 			last = done.Load()
 			if err = b.sizes(running, p, time.Since(began).Round(time.Second).String()); err == nil {
-				var status engine.RetentionStatus
-				status, err = b.eng.Operator().Retention(running)
+				var status operator.RetentionStatus
+				status, err = operator.Retention(running, b.eng)
 				deleted = status.Deleted
 			}
 		}

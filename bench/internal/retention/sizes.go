@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // size has the server's statistics of a table.
@@ -37,7 +39,7 @@ func (b *bench) sizes(ctx context.Context, p *probe, elapsed string) error {
 	if err != nil {
 		return err
 	}
-	status, err := b.eng.Operator().Retention(ctx)
+	status, err := operator.Retention(ctx, b.eng)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 package needs
 
 // Capabilities lists the packages above engine whose functions take an engine.
-var Capabilities = []string{"budget", "limit", "schedule", "stream"}
+var Capabilities = []string{"budget", "limit", "schedule", "stream", "operator"}
 
 // Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
 // than engine carry the package's name.
@@ -18,6 +18,7 @@ var Calls = map[string][]string{
 		"Upkeep.OnEnded", "Maintenance.OnGated", "Upkeep.OnRescheduled", "Upkeep.Rescheduled", "Upkeep.TicksWait",
 		"Upkeep.SequenceEnded", "Upkeep.Undispatched", "Upkeep.Unneeded",
 		"events.Completions", "events.InstanceTags", "events.Leases", "events.OperatorCalls", "events.ParseCursor", "events.Signals", "events.Stats", "schedule.Of",
+		"operator.ReplayCompleted", "operator.ReplayFromStep", "operator.ReplayWithoutSteps",
 		"stream.Check", "stream.ParsePosition",
 	},
 	"reader": {
@@ -28,11 +29,11 @@ var Calls = map[string][]string{
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.ListWorkers", "Engine.Now",
 		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
 		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
-		"Operator.BlockedExecutions", "Operator.DrainedWorkers", "Operator.ExpiredLeases", "Operator.ListBlockedExecutions",
-		"Operator.ListDrainedWorkers", "Operator.ListExpiredLeases", "Operator.ListPausedLanes", "Operator.PausedLanes", "Operator.Retention",
+		"operator.BlockedExecutions", "operator.DrainedWorkers", "operator.ExpiredLeases", "operator.ListBlockedExecutions",
+		"operator.ListDrainedWorkers", "operator.ListExpiredLeases", "operator.ListPausedLanes", "operator.PausedLanes", "operator.Retention",
 		"limit.Describe", "limit.Keys", "limit.All", "limit.ListKeys", "limit.List",
 		"schedule.Describe", "schedule.List", "schedule.All",
-		"Operator.DescribeSequence", "Operator.ListSequenceMembers", "Operator.ListSequences", "Operator.SequenceMembers", "Operator.Sequences",
+		"Engine.DescribeSequence", "Engine.ListSequenceMembers", "Engine.ListSequences", "Engine.SequenceMembers", "Engine.Sequences",
 		"budget.All", "budget.Get",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
 		"stream.Count", "stream.Handler", "stream.Read", "stream.ReadSummary", "stream.Tail",
@@ -60,7 +61,7 @@ var Calls = map[string][]string{
 		"Upkeep.ExpireAttempts", "Upkeep.ExpireWaitpoints", "Upkeep.ExpireWaits", "Upkeep.ExpireDeadlines", "Upkeep.ExpireGrants", "Upkeep.ExpireLeases", "Upkeep.ForgetFairPlaces", "Maintenance.ForgetLimitKeys",
 		"Upkeep.PromoteDelayed", "Upkeep.PruneCreationKeys", "Upkeep.PruneUsageKeys", "Upkeep.PurgeFlows", "Upkeep.ReleaseReservations", "Upkeep.RepairGroups", "Upkeep.ResetBudgets",
 		"Upkeep.RepairQueue", "Upkeep.ResumeCallers", "Upkeep.Retain", "Upkeep.ReturnJobs", "Upkeep.RunSchedules", "Upkeep.SummariseFlows", "Upkeep.SweepWaits", "Upkeep.TakeJobs",
-		"Upkeep.TrimOutboxes", "Maintenance.UnblockRoutes", "Upkeep.SweepWorkers", "Upkeep.PruneWorkerEvents",
+		"Upkeep.TrimOutboxes", "Upkeep.UnblockRoutes", "Upkeep.SweepWorkers", "Upkeep.PruneWorkerEvents",
 		"budget.RecordSpend", "budget.Report", "budget.Reserve", "budget.Settle",
 		"events.Handle", "events.HandleBatches", "events.HandleWith",
 		"stream.Append", "stream.AppendBatch", "stream.AppendEach",
@@ -71,12 +72,12 @@ var Calls = map[string][]string{
 		"budget.Create", "budget.Delete", "budget.Release", "budget.Report", "budget.Reset", "budget.Set",
 		"Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "limit.Declare", "limit.Reset", "limit.Set", "limit.Delete", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
-		"Operator.BlockExecution", "Operator.CancelWhere", "Operator.ChangePriority", "Operator.ContinueSequence", "Operator.DelayExecution", "Operator.DeleteWhere", "Operator.DrainWorker", "Operator.DrainWorkers", "Operator.Fork", "Operator.Keys",
-		"Operator.MoveWhere", "Operator.PauseLane", "Operator.PrioritizeWhere", "Operator.ReplayExecution", "Operator.ReplayWhere", "Operator.ResumeLane", "Operator.ResumeWorker", "Operator.ResumeWorkers", "Operator.RevokeLease",
-		"Operator.ReissueToken", "Operator.RotateKey", "Operator.SeedKey", "Operator.SetLaneRetention",
+		"operator.Block", "operator.CancelWhere", "operator.Prioritize", "operator.ContinueSequence", "operator.Delay", "operator.DeleteWhere", "operator.DrainWorker", "operator.DrainWorkers", "Engine.Fork", "operator.Keys",
+		"operator.MoveWhere", "operator.PauseLane", "operator.PrioritizeWhere", "operator.Replay", "operator.ReplayWhere", "operator.ResumeLane", "operator.ResumeWorker", "operator.ResumeWorkers", "operator.Revoke",
+		"operator.ReissueToken", "operator.RotateKey", "operator.SeedKey", "operator.SetLaneRetention",
 		"schedule.Backfill", "schedule.Declare", "schedule.Delete", "schedule.Pause",
 		"schedule.Resume", "schedule.Put", "schedule.Trigger",
-		"Operator.UnblockExecution", "Operator.WaitpointToken",
+		"operator.Unblock", "operator.WaitpointToken",
 		"events.ForgetSetAside", "events.MoveConsumer", "events.RemoveConsumer", "events.RetrySetAside",
 	},
 }

@@ -1,28 +1,29 @@
-package engine
+package operator
 
 import (
 	"context"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ChangePriority changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
-// is clamped to 0..[MaxPriority], as at creation; higher goes first. Running work is left alone.
+// Prioritize changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
+// is clamped to 0..[engine.MaxPriority], as at creation; higher goes first. Running work is left alone.
 //
 // Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is claimed, delayed, blocked,
 // suspended or ended; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution; emits an
 // operator event, even if the priority stays the same. Safe to repeat.
-func (o Operator) ChangePriority(ctx context.Context, x id.ExecutionID, priority int) error {
-	next := clampPriority(priority)
+func Prioritize(ctx context.Context, eng *engine.Engine, x id.ExecutionID, priority int) error {
+	c := core.Of(eng)
 	change := whileClaimable("change priority")
 	change.Write = func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
-		return none, o.e.prioritize(ctx, tx, []*core.HeldExecution{x}, next)
+		return none, prioritize(ctx, c, tx, []*core.HeldExecution{x}, priority)
 	}
-	_, err := core.Operate(ctx, o.e.c, x, change)
+	_, err := core.Operate(ctx, c, x, change)
 	return err
 }
 
@@ -36,20 +37,20 @@ func whileClaimable(op string) core.Operation[struct{}] {
 	}}
 }
 
-// prioritize writes the priority of locked executions, with its events.
-func (e *Engine) prioritize(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, priority int32) error {
+// prioritize clamps a priority and writes it to locked executions, with its events.
+func prioritize(ctx context.Context, c *core.Core, tx *core.Txn, items []*core.HeldExecution, priority int) error {
 	arrays := core.HeldArrays(items)
 	params := db.ChangePrioritiesParams{
-		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NewPriority: priority, NowMs: items[0].NowMs,
+		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NewPriority: int32(min(max(priority, 0), engine.MaxPriority)), NowMs: items[0].NowMs,
 	}
 	for _, x := range items {
 		params.OldPriorities = append(params.OldPriorities, x.Priority)
 	}
 	tx.Due.OperatorEvents()
-	return e.c.Q.ChangePriorities(ctx, tx, params)
+	return c.Q.ChangePriorities(ctx, tx, params)
 }
 
-// DelayExecution makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This
+// Delay makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This
 // replaces any earlier delay, including a retry's pause or one that its worker requested: the same attempt continues,
 // and no retry is used. Running work is left alone. Times are compared with the database's clock, in whole
 // milliseconds.
@@ -57,9 +58,9 @@ func (e *Engine) prioritize(ctx context.Context, tx *core.Txn, items []*core.Hel
 // Errors: [fferr.ErrInvalidInput] for a time before 1970; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible]
 // if the execution is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
 // [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, Emits nothing. Safe to repeat.
-func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until time.Time) error {
+func Delay(ctx context.Context, eng *engine.Engine, x id.ExecutionID, until time.Time) error {
 	const op = "delay execution"
-	e := o.e
+	c := core.Of(eng)
 	if until.IsZero() {
 		return core.Wrap(op, core.Invalid("until", "is empty"))
 	}
@@ -67,7 +68,7 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 	if err != nil {
 		return core.Wrap(op, err)
 	}
-	_, err = core.Operate(ctx, e.c, x, core.Operation[struct{}]{
+	_, err = core.Operate(ctx, c, x, core.Operation[struct{}]{
 		Op: op,
 		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 			ready := x.EligibilityState == "eligible_now"
@@ -78,9 +79,9 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
 			if untilMs > x.NowMs {
-				return none, e.postpone(ctx, tx, x, untilMs)
+				return none, postpone(ctx, c, tx, x, untilMs)
 			}
-			promoted, err := e.c.Q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
+			promoted, err := c.Q.PromoteExecution(ctx, tx, db.PromoteExecutionParams{
 				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 			})
 			switch {
@@ -98,8 +99,8 @@ func (o Operator) DelayExecution(ctx context.Context, x id.ExecutionID, until ti
 }
 
 // postpone delays a waiting execution and revokes its admission.
-func (e *Engine) postpone(ctx context.Context, tx *core.Txn, x *core.HeldExecution, untilMs int64) error {
-	if err := e.c.Q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
+func postpone(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, untilMs int64) error {
+	if err := c.Q.PostponeExecution(ctx, tx, db.PostponeExecutionParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), DelayUntilMs: untilMs, NowMs: x.NowMs,
 	}); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -20,7 +21,7 @@ const MaxRevokeReason = 1024
 type RevokeSpec struct {
 	ID id.ExecutionID
 
-	// Lease is the expected lease: its id as in [Lease] and [LeaseSnapshot], its fence as printed by
+	// Lease is the expected lease: its id as in [engine.Lease] and [engine.LeaseSnapshot], its fence as printed by
 	// [wire.LeaseTriple], or the label of an [ExpiredLease].
 	Lease    wire.ExpectedLease
 	Instance id.WorkerInstanceID // expected holder
@@ -49,7 +50,7 @@ type Revoked struct {
 	NotRevoked NotRevoked
 }
 
-// RevokeLease takes away the lease of a running execution. The execution returns to its lane at once, and the same
+// Revoke takes away the lease of a running execution. The execution returns to its lane at once, and the same
 // attempt continues with the next claim. All calls of the former holder fail with [fferr.ErrStaleLease]. Its worker is
 // notified after the commit and cancels the handler, at its next renewal at the latest. The loss does not count as an
 // expired lease. If the execution is not leased any more, or has another lease, nothing is written and
@@ -57,13 +58,13 @@ type Revoked struct {
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention] if another transaction holds its row or its
 // attempt's. Transaction: locks the execution, then its attempt; emits a lease event.
-func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, error) {
+func Revoke(ctx context.Context, eng *engine.Engine, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
+	c := core.Of(eng)
 	if err := core.CheckText("reason", spec.Reason, MaxRevokeReason); err != nil {
 		return Revoked{}, core.Wrap(op, err)
 	}
-	e := o.e
-	return core.Operate(ctx, e.c, spec.ID, core.Operation[Revoked]{
+	return core.Operate(ctx, c, spec.ID, core.Operation[Revoked]{
 		Op: op,
 		Judge: func(x *core.HeldExecution) (Revoked, bool, error) {
 			if !x.Active() || !x.Leased() {
@@ -83,7 +84,7 @@ func (o Operator) RevokeLease(ctx context.Context, spec RevokeSpec) (Revoked, er
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (Revoked, error) {
 			revoked := Revoked{Lease: x.Lease(), Instance: id.WorkerInstanceID(x.WorkerInstanceID), Epoch: x.RaisedEpoch()}
-			lane, err := e.c.Q.RevokeLease(ctx, tx, db.RevokeLeaseParams{
+			lane, err := c.Q.RevokeLease(ctx, tx, db.RevokeLeaseParams{
 				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), AttemptIndex: x.CurrentIndex, RaisedEpoch: revoked.Epoch,
 				Reason: spec.Reason, LeaseID: x.LeaseID, WorkerInstanceID: x.WorkerInstanceID, NowMs: x.NowMs,
 			})
@@ -109,33 +110,33 @@ type ExpiredLeaseFilter struct {
 	Namespace id.Namespace // of their executions; default: any
 }
 
-// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [Page.Next] of the
-// previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Background work returns
+// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [engine.Page.Next] of the
+// previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. Background work returns
 // such executions to their lanes within seconds. If the list stays long, no background work runs or other transactions
 // hold the rows.
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
 // statement; reads every lease that was due to expire by then, including renewed and released ones; takes no locks.
-func (o Operator) ListExpiredLeases(
-	ctx context.Context, filter ExpiredLeaseFilter, after string, limit int,
-) (Page[ExpiredLease], error) {
+func ListExpiredLeases(
+	ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter, after string, limit int,
+) (engine.Page[ExpiredLease], error) {
 	const op = "list expired leases"
-	page, err := o.listExpiredLeases(ctx, filter, after, limit)
+	c := core.Of(eng)
+	page, err := listExpiredLeases(ctx, c, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// ExpiredLeases iterates over the leases that [Operator.ListExpiredLeases] lists, a page at a time.
-func (o Operator) ExpiredLeases(ctx context.Context, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
-	return core.Pages(func(after string) (Page[ExpiredLease], error) {
-		return o.ListExpiredLeases(ctx, filter, after, MaxPage)
+// ExpiredLeases iterates over the leases that [ListExpiredLeases] lists, a page at a time.
+func ExpiredLeases(ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
+	return core.Pages(func(after string) (engine.Page[ExpiredLease], error) {
+		return ListExpiredLeases(ctx, eng, filter, after, engine.MaxPage)
 	})
 }
 
-func (o Operator) listExpiredLeases(
-	ctx context.Context, filter ExpiredLeaseFilter, after string, limit int,
-) (page Page[ExpiredLease], err error) {
-	e := o.e
-	params := db.ListExpiredLeasesParams{NowMs: e.c.NowMs(), AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
+func listExpiredLeases(
+	ctx context.Context, c *core.Core, filter ExpiredLeaseFilter, after string, limit int,
+) (page engine.Page[ExpiredLease], err error) {
+	params := db.ListExpiredLeasesParams{NowMs: c.NowMs(), AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
 	asOfMs, err := core.Instant("as of", filter.AsOf)
 	if err != nil {
 		return page, err
@@ -166,7 +167,7 @@ func (o Operator) listExpiredLeases(
 		params.AfterMs, params.AfterExecutionID = int64(binary.BigEndian.Uint64(key)), core.PgUUID(x)
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := e.c.Q.ListExpiredLeases(ctx, e.c.Reader(), params)
+	rows, err := c.Q.ListExpiredLeases(ctx, c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -181,7 +182,7 @@ func (o Operator) listExpiredLeases(
 			Label: lease.Synthetic(), Instance: id.WorkerInstanceID(row.WorkerInstanceID), ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
 		}
 	}
-	return Page[ExpiredLease](core.PageOf(leases, limit, func(l *ExpiredLease) string {
+	return engine.Page[ExpiredLease](core.PageOf(leases, limit, func(l *ExpiredLease) string {
 		x := l.Execution.UUID()
 		return core.CursorOf(list, append(binary.BigEndian.AppendUint64(nil, uint64(l.ExpiresAt.UnixMilli())), x[:]...))
 	})), nil

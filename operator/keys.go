@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/bytea"
@@ -24,34 +25,35 @@ type SigningKey struct {
 	VerifiesUntil time.Time // zero: until the next rotation, or for a key that FlowFabric retired until a day after that
 }
 
-// KeySeed is the result of [Operator.SeedKey].
+// KeySeed is the result of [SeedKey].
 type KeySeed struct {
 	Seeded     bool // false: the key existed, and nothing changed
 	SameSecret bool // the existing key has the given secret; true if Seeded
 	Active     bool // the key can sign; true if Seeded
 }
 
-// KeyRotation is the result of [Operator.RotateKey].
+// KeyRotation is the result of [RotateKey].
 type KeyRotation struct {
 	Rotated  bool   // false: the key was active already, and nothing changed
 	Previous string // the key that signed before; "" if none did
 	Deleted  int    // retired keys whose grace is over
 
 	// Waitpoints is how many of the first [MaxCountedWaitpoints] open waitpoints have a token of a key that this call
-	// retired. Those tokens end with the grace, unless [Operator.ReissueToken] replaces them.
+	// retired. Those tokens end with the grace, unless [ReissueToken] replaces them.
 	Waitpoints int
 }
 
-// MaxCountedWaitpoints is the largest number of open waitpoints that [Operator.RotateKey] looks at.
+// MaxCountedWaitpoints is the largest number of open waitpoints that [RotateKey] looks at.
 const MaxCountedWaitpoints = 10_000
 
 // Keys lists the keys that sign and verify claim grants, the newest first. Retired keys are listed until a rotation
 // deletes them after their grace. Keys that can't be used, because another program stored a malformed one, are left out.
 //
 // Errors: those of every read. One statement.
-func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
+func Keys(ctx context.Context, eng *engine.Engine) ([]SigningKey, error) {
 	const op = "list keys"
-	rows, err := o.e.c.Q.ListKeys(ctx, o.e.c.Reader(), o.e.c.NowMs())
+	c := core.Of(eng)
+	rows, err := c.Q.ListKeys(ctx, c.Reader(), c.NowMs())
 	if err != nil {
 		return nil, core.Wrap(op, err)
 	}
@@ -73,16 +75,16 @@ func (o Operator) Keys(ctx context.Context) ([]SigningKey, error) {
 // [wire.NewSecret] makes a secret.
 //
 // Errors: [fferr.ErrInvalidInput] if the id is not 1 to 64 visible ASCII characters without ":", if the secret does not have
-// 32 bytes, or if another key is active, which [Operator.RotateKey] replaces; [fferr.ErrContention].
+// 32 bytes, or if another key is active, which [RotateKey] replaces; [fferr.ErrContention].
 // Transaction: locks the keystore against other writers. Safe to repeat.
-func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (KeySeed, error) {
+func SeedKey(ctx context.Context, eng *engine.Engine, kid string, secret wire.Secret) (KeySeed, error) {
 	const op = "seed key"
-	e := o.e
+	c := core.Of(eng)
 	if err := checkKey(kid, secret); err != nil {
 		return KeySeed{}, core.Wrap(op, err)
 	}
-	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (KeySeed, error) {
-		rows, held, err := e.lockKeys(ctx, tx, kid)
+	return core.InTx(ctx, c, op, func(tx *core.Txn) (KeySeed, error) {
+		rows, held, err := lockKeys(ctx, c, tx, kid)
 		if err != nil {
 			return KeySeed{}, err
 		}
@@ -93,43 +95,43 @@ func (o Operator) SeedKey(ctx context.Context, kid string, secret wire.Secret) (
 			return KeySeed{}, core.Invalid("key id", fmt.Sprintf("the keystore has the active key %q: rotate the new one in", active))
 		}
 		tx.Due.Keys = true
-		err = e.c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.c.NowMs()})
+		err = c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: c.NowMs()})
 		return KeySeed{Seeded: true, SameSecret: true, Active: true}, err
 	})
 }
 
 // RotateKey lets a new key sign. The keys that signed before verify for the grace, and no longer: a grace of 0 ends a
 // compromised key in this call. Everything that a key signed ends with it, so the grace should be longer than any grant
-// or wait lasts, or [Operator.ReissueToken] has to replace the tokens of open waitpoints. The log has their number.
+// or wait lasts, or [ReissueToken] has to replace the tokens of open waitpoints. The log has their number.
 //
 // Other processes remember keys for up to 5 seconds, so they may still accept the tokens of a compromised key for so long.
-// So may this one after a transaction of your own: it can't know of the commit. [Engine.InTx] does.
+// So may this one after a transaction of your own: it can't know of the commit. [engine.Engine.InTx] does.
 //
-// Errors: [fferr.ErrInvalidInput] for a malformed id or secret as with [Operator.SeedKey], or a grace that is negative or
+// Errors: [fferr.ErrInvalidInput] for a malformed id or secret as with [SeedKey], or a grace that is negative or
 // longer than 2⁵³ milliseconds; [fferr.ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
 // [fferr.ErrContention]. Transaction: locks the keystore against other writers. Safe to repeat: an active key with this secret
 // is left alone.
-func (o Operator) RotateKey(ctx context.Context, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
+func RotateKey(ctx context.Context, eng *engine.Engine, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
 	const op = "rotate key"
-	e := o.e
+	c := core.Of(eng)
 	if err := checkKey(kid, secret); err != nil {
 		return KeyRotation{}, core.Wrap(op, err)
 	}
 	if grace < 0 || grace.Milliseconds() > maxKeyGrace {
 		return KeyRotation{}, core.Wrap(op, core.Invalid("grace", fmt.Sprintf("%v, not between 0 and 2^53-1 ms", grace)))
 	}
-	rotation, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (KeyRotation, error) {
-		return e.rotateKey(ctx, tx, kid, secret, grace)
+	rotation, err := core.InTx(ctx, c, op, func(tx *core.Txn) (KeyRotation, error) {
+		return rotateKey(ctx, c, tx, kid, secret, grace)
 	})
 	if rotation.Waitpoints > 0 {
-		e.cfg.Log.WarnContext(ctx, "open waitpoints have tokens of a key that was rotated away: they end with its grace unless they are reissued",
+		c.Log.WarnContext(ctx, "open waitpoints have tokens of a key that was rotated away: they end with its grace unless they are reissued",
 			"key", rotation.Previous, "waitpoints", rotation.Waitpoints, "grace", grace)
 	}
 	return rotation, err
 }
 
-func (e *Engine) rotateKey(ctx context.Context, tx *core.Txn, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
-	rows, held, err := e.lockKeys(ctx, tx, kid)
+func rotateKey(ctx context.Context, c *core.Core, tx *core.Txn, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
+	rows, held, err := lockKeys(ctx, c, tx, kid)
 	switch {
 	case err != nil:
 		return KeyRotation{}, err
@@ -139,10 +141,10 @@ func (e *Engine) rotateKey(ctx context.Context, tx *core.Txn, kid string, secret
 		return KeyRotation{}, fmt.Errorf("key %q: %w", kid, fferr.ErrKeyIDTaken)
 	}
 	tx.Due.Keys = true
-	if err := e.c.Q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: e.c.NowMs()}); err != nil {
+	if err := c.Q.RetireKeys(ctx, tx, db.RetireKeysParams{GraceMs: grace.Milliseconds(), NowMs: c.NowMs()}); err != nil {
 		return KeyRotation{}, err
 	}
-	if err := e.c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: e.c.NowMs()}); err != nil {
+	if err := c.Q.InsertKey(ctx, tx, db.InsertKeyParams{Kid: kid, Secret: bytea.Secret{Bytes: bytea.Bytes(secret)}, NowMs: c.NowMs()}); err != nil {
 		return KeyRotation{}, err
 	}
 	var retired []string
@@ -151,11 +153,11 @@ func (e *Engine) rotateKey(ctx context.Context, tx *core.Txn, kid string, secret
 			retired = append(retired, row.Kid)
 		}
 	}
-	signed, err := e.c.Q.CountSignedWaitpoints(ctx, tx, db.CountSignedWaitpointsParams{Kids: retired, MaxItems: MaxCountedWaitpoints})
+	signed, err := c.Q.CountSignedWaitpoints(ctx, tx, db.CountSignedWaitpointsParams{Kids: retired, MaxItems: MaxCountedWaitpoints})
 	if err != nil {
 		return KeyRotation{}, err
 	}
-	deleted, err := e.c.Q.DropExpiredKeys(ctx, tx, e.c.NowMs())
+	deleted, err := c.Q.DropExpiredKeys(ctx, tx, c.NowMs())
 	return KeyRotation{Rotated: true, Previous: signingKid(rows), Deleted: int(deleted), Waitpoints: int(signed)}, err
 }
 
@@ -171,17 +173,17 @@ func (k *heldKey) is(secret wire.Secret) bool {
 }
 
 // lockKeys locks the keystore, and returns its keys and the one with the given id, or nil.
-func (e *Engine) lockKeys(ctx context.Context, tx *core.Txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
-	if err := e.c.Q.LockKeys(ctx, tx); err != nil {
+func lockKeys(ctx context.Context, c *core.Core, tx *core.Txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
+	if err := c.Q.LockKeys(ctx, tx); err != nil {
 		return nil, nil, err
 	}
-	rows, err := e.c.Q.ListKeys(ctx, tx, e.c.NowMs())
+	rows, err := c.Q.ListKeys(ctx, tx, c.NowMs())
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, row := range rows {
 		if row.Kid == kid {
-			secret, err := e.c.Q.GetKeySecret(ctx, tx, kid)
+			secret, err := c.Q.GetKeySecret(ctx, tx, kid)
 			return rows, &heldKey{active: row.Active, secret: wire.Secret(secret.Bytes)}, err
 		}
 	}

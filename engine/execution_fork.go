@@ -23,21 +23,20 @@ type ForkSpec struct {
 	ID id.ExecutionID
 }
 
-// Fork creates an execution that continues behind the finished steps of another one, which may be running, waiting or ended,
-// and stays as it is. The fork has its kind, lane, namespace, payload, policy, creator, priority, budgets, quota policy, limits
-// and tags, and the tag [ForkedFromTag]. It takes places of its own, so it waits while its limits are full. Its steps are those
-// that began before [ForkSpec.Before], with their results, the ends of waits with their signals, and the results of calls. A
-// call without a stored result is not copied, so the fork calls anew.
+// Fork creates an execution that starts after the finished steps of another one, the origin. The state of the origin does not
+// matter, and does not change. The fork has the origin's kind, lane, namespace, payload, policy, creator, priority, budgets,
+// quota policy, limits and tags, and the tag [ForkedFromTag]. The fork takes places of its own, and waits while a limit is full.
+// Its steps are the steps before [ForkSpec.Before] with results, ends of waits with signals, and results of calls. A call
+// without a stored result is not copied, so the fork calls anew.
 //
 // Not copied are keys, the deadline unless the policy has one, signals that nothing has used, and a wait that is not over.
 // worker.IdempotencyKey depends on the execution, so steps that run again have other keys in a fork: they charge again.
 //
 // Errors: [fferr.ErrNotFound] for the execution or the step; [fferr.ErrInvalidInput], also for a member of a flow, whose
-// upstream results a fork would not have. Transaction: one; locks nothing of the execution that it forks. Emits no events. With
-// an ID that exists it does nothing, and returns a duplicate.
-func (o Operator) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
+// upstream results a fork would not have. Transaction: one; locks nothing of the origin. Emits no events. With an ID that exists
+// Fork changes nothing, and returns a duplicate.
+func (e *Engine) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
 	const op = "fork execution"
-	e := o.e
 	if err := e.c.CheckExecution(x); err != nil {
 		return Created{}, core.Wrap(op, err)
 	}

@@ -1,9 +1,10 @@
-package engine
+package operator
 
 import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -15,13 +16,13 @@ import (
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the waitpoint is closed, belongs to another execution or has no
 // token, as those that a wait opens. One statement.
-func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
+func WaitpointToken(ctx context.Context, eng *engine.Engine, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	const op = "read waitpoint token"
-	e := o.e
-	if err := e.c.CheckExecution(x); err != nil {
+	c := core.Of(eng)
+	if err := c.CheckExecution(x); err != nil {
 		return "", core.Wrap(op, err)
 	}
-	token, err := e.c.Q.GetWaitpointToken(ctx, e.c.Reader(), db.GetWaitpointTokenParams{
+	token, err := c.Q.GetWaitpointToken(ctx, c.Reader(), db.GetWaitpointTokenParams{
 		PartitionKey: x.Partition(), WaitpointID: waitpoint, ExecutionID: x.UUID(),
 	})
 	if core.IsNoRow(err) {
@@ -38,9 +39,9 @@ func (o Operator) WaitpointToken(ctx context.Context, x id.ExecutionID, waitpoin
 // to another execution or has no token; [*fferr.EndedError] after the end of the execution; [fferr.ErrUnsupported] if the
 // keystore has no key; [fferr.ErrContention]. Transaction: locks the execution and its attempt, then the waitpoint. Emits
 // nothing. Safe to repeat.
-func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
-	e := o.e
-	return core.Operate(ctx, e.c, x, core.Operation[wire.WaitpointToken]{
+func ReissueToken(ctx context.Context, eng *engine.Engine, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
+	c := core.Of(eng)
+	return core.Operate(ctx, c, x, core.Operation[wire.WaitpointToken]{
 		Op: "reissue token",
 		Judge: func(x *core.HeldExecution) (none wire.WaitpointToken, acts bool, err error) {
 			if x.Terminal() {
@@ -49,13 +50,13 @@ func (o Operator) ReissueToken(ctx context.Context, x id.ExecutionID, waitpoint 
 			return none, true, nil
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (wire.WaitpointToken, error) {
-			token, err := e.c.Q.ReissueToken(ctx, tx, db.ReissueTokenParams{
+			token, err := c.Q.ReissueToken(ctx, tx, db.ReissueTokenParams{
 				PartitionKey: x.ID.Partition(), WaitpointID: waitpoint, ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 			})
 			if !core.IsNoRow(err) {
 				return wire.WaitpointToken(token), err
 			}
-			if _, err := e.signingKey(ctx, tx); err != nil {
+			if _, err := c.SigningKeyOf(ctx, tx); err != nil {
 				return "", err
 			}
 			return "", &fferr.NotFoundError{Entity: "waitpoint", ID: waitpoint.String()}

@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"cmp"
@@ -19,9 +19,9 @@ import (
 // replayIn updates the flow of a replayed member, whose exclusive lock is held. It takes back the counts of the
 // member's last end or, if that is impossible, makes sure that its next end is not counted again. Completions therefore
 // need not know of replays.
-func (e *Engine) replayIn(ctx context.Context, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
+func replayIn(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
 	partition := x.ID.Partition()
-	rows, err := e.c.Q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
+	rows, err := c.Q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
 		PartitionKeys: []int16{partition}, FlowIDs: []pgtype.UUID{core.PgUUID(flow)},
 	})
 	if err != nil {
@@ -32,13 +32,13 @@ func (e *Engine) replayIn(ctx context.Context, tx *core.Txn, x *core.HeldExecuti
 			return fmt.Errorf("flow %s: %w", flow, fferr.ErrFlowTerminal)
 		}
 	}
-	if err := e.checkUpstreamsKept(ctx, tx, x, flow); err != nil {
+	if err := checkUpstreamsKept(ctx, c, tx, x, flow); err != nil {
 		return err
 	}
-	if err := e.c.Q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
+	if err := c.Q.TouchFlow(ctx, tx, db.TouchFlowParams{PartitionKey: partition, FlowID: flow, NowMs: x.NowMs}); err != nil {
 		return err
 	}
-	dismissed, err := e.c.Q.DismissCompletions(ctx, tx, db.DismissCompletionsParams{
+	dismissed, err := c.Q.DismissCompletions(ctx, tx, db.DismissCompletionsParams{
 		PartitionKey: partition, ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 	})
 	if err != nil {
@@ -46,27 +46,27 @@ func (e *Engine) replayIn(ctx context.Context, tx *core.Txn, x *core.HeldExecuti
 	}
 	var member core.FlowMemberArrays
 	member.AddMember(x.ID, &flow)
-	if groups, err := e.c.LockGroups(ctx, tx, member); err != nil || groups == 0 {
+	if groups, err := c.LockGroups(ctx, tx, member); err != nil || groups == 0 {
 		return err
 	}
-	if err := e.c.Q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
+	if err := c.Q.LockUnstartedDownstream(ctx, tx, db.LockUnstartedDownstreamParams{
 		PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.ID.UUID()),
 	}); err != nil {
 		return err
 	}
-	edges, err := e.c.Q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
+	edges, err := c.Q.ListDownstreamGroups(ctx, tx, db.ListDownstreamGroupsParams{
 		PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.ID.UUID()),
 	})
 	if err != nil {
 		return err
 	}
-	return e.writeReopening(ctx, tx, x, flow, reopen(edges, x.Outcome().Completion(), dismissed > 0))
+	return writeReopening(ctx, c, tx, x, flow, reopen(edges, x.Outcome().Completion(), dismissed > 0))
 }
 
 // checkUpstreamsKept refuses to run a member again without results that it may have read.
-func (e *Engine) checkUpstreamsKept(ctx context.Context, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
+func checkUpstreamsKept(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
 	const most = 5
-	rows, err := e.c.Q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
+	rows, err := c.Q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
 		PartitionKey: x.ID.Partition(), FlowID: core.PgUUID(flow), ExecutionID: core.PgUUID(x.ID.UUID()), PageSize: most,
 	})
 	if err != nil || len(rows) == 0 {
@@ -178,31 +178,31 @@ func (d downstream) marked(bucket state.Bucket) int64 {
 	return int64(d.MarkedFail)
 }
 
-func (e *Engine) writeReopening(ctx context.Context, tx *core.Txn, x *core.HeldExecution, flow id.FlowID, r *reopening) error {
+func writeReopening(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, flow id.FlowID, r *reopening) error {
 	partition := x.ID.Partition()
 	if len(r.opened) > 0 {
 		r.groups.PartitionKey, r.groups.FlowID, r.groups.UpstreamEID, r.groups.EdgeIDs = partition, core.PgUUID(flow), core.PgUUID(x.ID.UUID()), r.opened
-		if err := e.c.Q.ReopenEdges(ctx, tx, r.groups); err != nil {
+		if err := c.Q.ReopenEdges(ctx, tx, r.groups); err != nil {
 			return err
 		}
 	}
 	if len(r.counted) > 0 {
-		if err := e.c.Q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
+		if err := c.Q.MarkCountedEdges(ctx, tx, db.MarkCountedEdgesParams{
 			PartitionKey: partition, FlowID: core.PgUUID(flow), UpstreamEID: core.PgUUID(x.ID.UUID()), EdgeIDs: r.counted,
 			Outcome: string(x.Outcome().Completion()), NowMs: x.NowMs,
 		}); err != nil {
 			return err
 		}
 	}
-	return e.blockDownstream(ctx, tx, partition, r.blocked, x.NowMs)
+	return c.BlockDownstream(ctx, tx, partition, r.blocked, x.NowMs)
 }
 
 // reopenInbound reports whether a replayed execution that never ran, or was skipped after it had run, waits for its
 // dependencies. It also returns how many groups it reset, because they had become impossible or the execution was
 // skipped.
-func (e *Engine) reopenInbound(ctx context.Context, tx *core.Txn, x *core.HeldExecution, skipped bool) (waits bool, reset int, err error) {
+func reopenInbound(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, skipped bool) (waits bool, reset int, err error) {
 	partition, flow := x.ID.Partition(), *x.FlowID
-	group, err := e.c.Q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
+	group, err := c.Q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{
 		PartitionKey: partition, FlowID: flow, DownstreamEID: x.ID.UUID(),
 	})
 	if core.IsNoRow(err) || err == nil && group.Applied+group.Staged == 0 {
@@ -228,7 +228,7 @@ func (e *Engine) reopenInbound(ctx context.Context, tx *core.Txn, x *core.HeldEx
 		}
 	}
 	running := max(group.Applied-success, 0)
-	err = e.c.Q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
+	err = c.Q.ReopenInboundEdges(ctx, tx, db.ReopenInboundEdgesParams{
 		PartitionKey: partition, FlowID: flow, DownstreamEID: x.ID.UUID(), RunningCount: rules.StoredRunning(running), NowMs: x.NowMs,
 	})
 	return decide(success, 0, 0, running) != document.Satisfied, 1, err

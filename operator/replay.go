@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -22,7 +23,7 @@ type Replayed struct {
 	Replays int // number of replays, including this one
 }
 
-// ReplayOption is an option of [Operator.ReplayExecution].
+// ReplayOption is an option of [Replay].
 type ReplayOption func(*replayOptions)
 
 type replayOptions struct {
@@ -42,7 +43,7 @@ func ReplayFromStep(name string) ReplayOption {
 	return func(o *replayOptions) { o.dropSteps, o.fromStep = true, name }
 }
 
-// ReplayExecution runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries back,
+// Replay runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries back,
 // and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are kept, and so are
 // its steps, with those of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
 // [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and skipped ones may be replayed next; other dependents
@@ -58,13 +59,14 @@ func ReplayFromStep(name string) ReplayOption {
 // [fferr.ErrPruned] if an upstream was pruned with its result; [fferr.ErrContention]. A repetition is refused with
 // [fferr.ErrNotEnded]. Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents, or
 // its sequence; deletes its grants, suspension and waitpoints; emits an operator event.
-func (o Operator) ReplayExecution(ctx context.Context, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
+func Replay(ctx context.Context, eng *engine.Engine, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	const op = "replay execution"
+	c := core.Of(eng)
 	given, err := replayOptionsOf(options)
 	if err != nil {
 		return Replayed{}, core.Wrap(op, err)
 	}
-	return core.Operate(ctx, o.e.c, x, o.e.replaying(ctx, op, given))
+	return core.Operate(ctx, c, x, replaying(ctx, c, op, given))
 }
 
 func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
@@ -78,13 +80,13 @@ func replayOptionsOf(options []ReplayOption) (given replayOptions, err error) {
 }
 
 // replaying is the replay of one execution.
-func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) core.Operation[Replayed] {
+func replaying(ctx context.Context, c *core.Core, op string, given replayOptions) core.Operation[Replayed] {
 	return core.Operation[Replayed]{
 		Op:        op,
 		NeedsFlow: func(*core.HeldExecution) bool { return true },
 		LockKeys: func(ctx context.Context, conn db.DBTX, items []*core.HeldExecution) error {
 			arrays := core.HeldArrays(items)
-			return e.c.Q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
+			return c.Q.LockUniqueKeysOf(ctx, conn, db.LockUniqueKeysOfParams{
 				PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 			})
 		},
@@ -101,26 +103,26 @@ func (e *Engine) replaying(ctx context.Context, op string, given replayOptions) 
 			return Replayed{}, true, nil
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (Replayed, error) {
-			if err := e.replaySteps(ctx, tx, x, given); err != nil {
+			if err := replaySteps(ctx, c, tx, x, given); err != nil {
 				return Replayed{}, err
 			}
-			return e.replay(ctx, tx, x)
+			return replay(ctx, c, tx, x)
 		},
 	}
 }
 
 // replay resets an ended execution under the lock of its flow.
-func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *core.HeldExecution) (replayed Replayed, err error) {
+func replay(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution) (replayed Replayed, err error) {
 	replayed.Replays = x.Replays() + 1
 	details := replayDetails{Branch: "normal"}
 	waits := false
 	if x.FlowID != nil {
-		if err := e.replayIn(ctx, tx, x, *x.FlowID); err != nil {
+		if err := replayIn(ctx, c, tx, x, *x.FlowID); err != nil {
 			return replayed, err
 		}
 		if skipped := x.Outcome() == state.OutcomeSkipped; skipped || x.StartedAtMs == nil && !x.Started() {
 			var reset int
-			if waits, reset, err = e.reopenInbound(ctx, tx, x, skipped); err != nil {
+			if waits, reset, err = reopenInbound(ctx, c, tx, x, skipped); err != nil {
 				return replayed, err
 			}
 			if skipped || reset > 0 {
@@ -132,19 +134,19 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *core.HeldExecution
 	if err != nil {
 		return replayed, err
 	}
-	if err := e.c.Q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
+	if err := c.Q.DiscardWaiting(ctx, tx, db.DiscardWaitingParams{
 		PartitionKeys: []int16{x.ID.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(x.ID.UUID())},
 	}); err != nil {
 		return replayed, err
 	}
-	if err := e.c.Q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()}); err != nil {
+	if err := c.Q.ForgetSignalKeys(ctx, tx, db.ForgetSignalKeysParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()}); err != nil {
 		return replayed, err
 	}
-	if err := e.retakeUnique(ctx, tx, x); err != nil {
+	if err := retakeUnique(ctx, c, tx, x); err != nil {
 		return replayed, err
 	}
 	if x.FfxSequence.Valid {
-		turn, err := e.c.Q.SeatAgain(ctx, tx, db.SeatAgainParams{
+		turn, err := c.Q.SeatAgain(ctx, tx, db.SeatAgainParams{
 			SequenceID: x.FfxSequence, PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), NowMs: x.NowMs,
 		})
 		if err != nil {
@@ -153,7 +155,7 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *core.HeldExecution
 		waits = !turn
 	}
 	pointer, beginsAgain := x.ReplayedAttempt()
-	row, err := e.c.Q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
+	row, err := c.Q.ReplayExecution(ctx, tx, db.ReplayExecutionParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Waits: waits, AttemptIndex: pointer, BeginsAgain: beginsAgain,
 		RaisedEpoch: x.RaisedEpoch(), ReplayCount: int64(replayed.Replays), Details: string(text), NowMs: x.NowMs,
 	})
@@ -172,20 +174,20 @@ func (e *Engine) replay(ctx context.Context, tx *core.Txn, x *core.HeldExecution
 
 // replaySteps deletes the steps that a replay does not keep. If it keeps all, it goes on with the calls that the execution
 // failed with, so it waits for their executions again.
-func (e *Engine) replaySteps(ctx context.Context, tx *core.Txn, x *core.HeldExecution, given replayOptions) error {
+func replaySteps(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, given replayOptions) error {
 	if given.dropSteps {
-		return e.dropSteps(ctx, tx, x.ID, given.fromStep)
+		return dropSteps(ctx, c, tx, x.ID, given.fromStep)
 	}
 	if x.Outcome() == state.OutcomeSuccess {
 		return nil
 	}
-	_, err := e.c.Q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()})
+	_, err := c.Q.ReopenCalls(ctx, tx, db.ReopenCallsParams{PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID()})
 	return err
 }
 
 // dropSteps deletes the steps of an execution from a named one on, or all of them.
-func (e *Engine) dropSteps(ctx context.Context, tx *core.Txn, x id.ExecutionID, from string) error {
-	dropped, err := e.c.Q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
+func dropSteps(ctx context.Context, c *core.Core, tx *core.Txn, x id.ExecutionID, from string) error {
+	dropped, err := c.Q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
 	if err == nil && dropped == 0 && from != "" {
 		err = &fferr.NotFoundError{Entity: "step", ID: from}
 	}
@@ -215,31 +217,36 @@ func maxReplays(policyDocument []byte) int {
 // It waits for creators of the key.
 //
 // Errors: [*fferr.KeyConflictError] if another execution has it.
-func (e *Engine) retakeUnique(ctx context.Context, tx *core.Txn, x *core.HeldExecution) error {
-	lasts := UniqueWhile(x.UniqueLasts)
-	if !x.FfxUniqueKey.Valid || lasts == WhileWaiting {
+func retakeUnique(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution) error {
+	if !x.FfxUniqueKey.Valid || x.UniqueLasts == string(engine.WhileWaiting) {
 		return nil
 	}
-	key := uniqueKey(x.FfxUniqueKey.Bytes)
-	keys := []uniqueKey{key}
-	itself := func(uniqueKey) (id.ExecutionID, UniqueWhile) { return x.ID, lasts }
+	keys, lasts := []pgtype.UUID{x.FfxUniqueKey}, []string{x.UniqueLasts}
+	partitions, ids := []int16{x.ID.Partition()}, []pgtype.UUID{core.PgUUID(x.ID.UUID())}
 	for {
-		got, err := e.insertUnique(ctx, tx, keys, itself)
-		if err != nil || got[key] {
+		got, err := c.Q.InsertUniqueKeys(ctx, tx, db.InsertUniqueKeysParams{
+			UniqueKeys: keys, Lasts: lasts, HolderPartitionKeys: partitions, ExecutionIDs: ids,
+		})
+		if err != nil || len(got) > 0 {
 			return err
 		}
-		holders, err := e.listUnique(ctx, tx, keys)
+		holders, err := c.Q.ListUniqueKeys(ctx, tx, keys)
 		if err != nil {
 			return err
 		}
-		holder, has := holders[key]
-		switch {
-		case !has:
+		if len(holders) == 0 {
 			continue // deleted meanwhile
-		case holder.inForce && holder.execution != x.ID:
-			return &fferr.KeyConflictError{Existing: holder.execution, Differs: "has the unique key"}
 		}
-		if got, err = e.takeOverUnique(ctx, tx, keys, holders, itself); err != nil || got[key] {
+		holder := holders[0]
+		existing := id.ExecutionIDFromRow(holder.HolderPartitionKey, id.ExecutionUUID(holder.ExecutionID.Bytes))
+		if holder.InForce && existing != x.ID {
+			return &fferr.KeyConflictError{Existing: existing, Differs: "has the unique key"}
+		}
+		got, err = c.Q.TakeOverUniqueKeys(ctx, tx, db.TakeOverUniqueKeysParams{
+			UniqueKeys: keys, FormerIDs: []pgtype.UUID{holder.ExecutionID}, Taken: []int64{holder.Taken},
+			Lasts: lasts, HolderPartitionKeys: partitions, ExecutionIDs: ids,
+		})
+		if err != nil || len(got) > 0 {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -18,7 +19,7 @@ import (
 // Bulk configures a bulk operation. The zero value changes all matching executions, in batches of [DefaultBulkBatch].
 type Bulk struct {
 	DryRun bool // changes nothing, and counts the executions that match
-	Batch  int  // executions of a transaction, up to [MaxBatch]. Default [DefaultBulkBatch]
+	Batch  int  // executions of a transaction, up to [engine.MaxBatch]. Default [DefaultBulkBatch]
 
 	// After continues after the position of an earlier run with the same filter, [BulkProgress].Next. Default: the start.
 	After string
@@ -41,7 +42,7 @@ type BulkProgress struct {
 	Next string
 }
 
-// CancelWhere cancels the executions that match a filter, as [Engine.CancelExecutions] does: members of flows and running
+// CancelWhere cancels the executions that match a filter, as [engine.Engine.CancelExecutions] does: members of flows and running
 // work too. Executions that have ended otherwise are refused.
 //
 // It reads pages of the filter in its order, and changes each page in a transaction that checks them under its locks, so that
@@ -50,33 +51,33 @@ type BulkProgress struct {
 //
 // Errors: [fferr.ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would keep
 // the locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
-func (o Operator) CancelWhere(ctx context.Context, filter ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
+func CancelWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
 	const op = "cancel executions by filter"
-	if err := core.CheckText("reason", reason, MaxCancelReason); err != nil {
+	if err := core.CheckText("reason", reason, engine.MaxCancelReason); err != nil {
 		return BulkProgress{}, core.Wrap(op, err)
 	}
-	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		specs := make([]CancelSpec, len(ids))
+	return where(ctx, eng, op, filter, bulk, func(_ *core.Core, ids []id.ExecutionID) ([]error, error) {
+		specs := make([]engine.CancelSpec, len(ids))
 		for i, x := range ids {
-			specs[i] = CancelSpec{ID: x, Reason: reason}
+			specs[i] = engine.CancelSpec{ID: x, Reason: reason}
 		}
-		return e.cancel(ctx, specs)
+		return eng.CancelExecutions(ctx, specs)
 	})
 }
 
-// ReplayWhere replays the executions that match a filter, as [Operator.ReplayExecution] does with these options. Its batches,
-// errors and repetition are those of [Operator.CancelWhere]. Executions that can't be replayed are refused: members of
+// ReplayWhere replays the executions that match a filter, as [Replay] does with these options. Its batches,
+// errors and repetition are those of [CancelWhere]. Executions that can't be replayed are refused: members of
 // cancelled flows among them, those that lack the step of [ReplayFromStep], and those whose unique key another execution
 // has. An execution that was replayed and failed again may match again, in another run.
-func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk, options ...ReplayOption) (BulkProgress, error) {
+func ReplayWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, bulk Bulk, options ...ReplayOption) (BulkProgress, error) {
 	const op = "replay executions by filter"
 	given, err := replayOptionsOf(options)
 	if err != nil {
 		return BulkProgress{}, core.Wrap(op, err)
 	}
-	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		replay := e.replaying(ctx, op, given)
-		t := replay.Transition(e.c, ids)
+	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
+		replay := replaying(ctx, c, op, given)
+		t := replay.Transition(c, ids)
 		t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, outcomes []fferr.Outcome[Replayed]) error {
 			for _, x := range items { // each changes its own attempts, waits and dependents
 				refused, err := replayApart(ctx, tx, x, replay, given)
@@ -87,7 +88,7 @@ func (o Operator) ReplayWhere(ctx context.Context, filter ExecutionFilter, bulk 
 			}
 			return nil
 		}
-		return runEach(ctx, e, ids, t)
+		return runEach(ctx, c, ids, t)
 	})
 }
 
@@ -115,37 +116,37 @@ func replayApart(
 	return nil, err
 }
 
-// PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Operator.ChangePriority] does.
-// Others are refused. Its batches, errors and repetition are those of [Operator.CancelWhere].
-func (o Operator) PrioritizeWhere(ctx context.Context, filter ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
+// PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Prioritize] does.
+// Others are refused. Its batches, errors and repetition are those of [CancelWhere].
+func PrioritizeWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
 	const op = "change priorities by filter"
-	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
-			return e.prioritize(ctx, tx, items, clampPriority(priority))
+	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
+		return operateEach(ctx, c, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+			return prioritize(ctx, c, tx, items, priority)
 		})
 	})
 }
 
 // MoveWhere moves the claimable executions that match a filter to another lane, members of flows too. Priority and age stay.
 // Others are refused: running work stays on its lane, and so do delayed and blocked executions. An idempotency key still
-// belongs to the lane of the creation. Its batches, errors and repetition are those of [Operator.CancelWhere]. Emits nothing.
-func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.LaneID, bulk Bulk) (BulkProgress, error) {
+// belongs to the lane of the creation. Its batches, errors and repetition are those of [CancelWhere]. Emits nothing.
+func MoveWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, to id.LaneID, bulk Bulk) (BulkProgress, error) {
 	const op = "move executions by filter"
 	if err := to.Validate(); err != nil {
 		return BulkProgress{}, core.Wrap(op, core.InvalidBecause("lane", err))
 	}
-	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		return operateEach(ctx, e, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
+		return operateEach(ctx, c, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
 			arrays := core.HeldArrays(items)
 			tx.Due.Lane(string(to))
 			return pgtx.InOneTrip(ctx, tx,
 				func(conn db.DBTX) error {
-					return e.c.Q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
+					return c.Q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
 						LaneID: string(to), PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NowMs: items[0].NowMs,
 					})
 				},
 				func(conn db.DBTX) error {
-					return e.c.Q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: e.c.NowMs()})
+					return c.Q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: c.NowMs()})
 				},
 			)
 		})
@@ -155,37 +156,43 @@ func (o Operator) MoveWhere(ctx context.Context, filter ExecutionFilter, to id.L
 // DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as
 // retention would later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as a
 // whole, and called executions whose caller has neither ended nor stored their results. Events stay until they are trimmed. Its
-// batches, errors and repetition are those of [Operator.CancelWhere].
-func (o Operator) DeleteWhere(ctx context.Context, filter ExecutionFilter, bulk Bulk) (BulkProgress, error) {
+// batches, errors and repetition are those of [CancelWhere].
+func DeleteWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, bulk Bulk) (BulkProgress, error) {
 	const op = "delete executions by filter"
-	deletable := core.Operation[struct{}]{Op: op, ReadMore: o.e.readAwaited, Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
-		switch {
-		case !x.Terminal():
-			return none, false, x.Not(fferr.ErrNotEnded)
-		case x.FlowID != nil, x.Awaited:
-			return none, false, x.Not(fferr.ErrNotEligible)
-		}
-		return none, true, nil
-	}}
-	return o.e.where(ctx, op, filter, bulk, func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error) {
-		if err := shortenEach(ctx, e, ids, deletable); err != nil {
+	deletable := core.Operation[struct{}]{
+		Op: op,
+		ReadMore: func(ctx context.Context, conn db.DBTX, items []*core.HeldExecution) error {
+			return readAwaited(ctx, core.Of(eng), conn, items)
+		},
+		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
+			switch {
+			case !x.Terminal():
+				return none, false, x.Not(fferr.ErrNotEnded)
+			case x.FlowID != nil, x.Awaited:
+				return none, false, x.Not(fferr.ErrNotEligible)
+			}
+			return none, true, nil
+		},
+	}
+	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
+		if err := shortenEach(ctx, c, ids, deletable); err != nil {
 			return nil, err
 		}
-		return operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
-			used, err := e.c.Q.GetRetainedTables(ctx, tx)
+		return operateEach(ctx, c, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+			used, err := c.Q.GetRetainedTables(ctx, tx)
 			if err != nil {
 				return err
 			}
 			var dropped int64
-			return pgtx.InOneTrip(ctx, tx, e.c.DropEnded(ctx, core.HeldArrays(items), used, &dropped)...)
+			return pgtx.InOneTrip(ctx, tx, c.DropEnded(ctx, core.HeldArrays(items), used, &dropped)...)
 		})
 	})
 }
 
 // readAwaited reads which locked executions were called by one that still needs their results.
-func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*core.HeldExecution) error {
+func readAwaited(ctx context.Context, c *core.Core, conn db.DBTX, items []*core.HeldExecution) error {
 	arrays := core.HeldArrays(items)
-	ords, err := e.c.Q.ListAwaited(ctx, conn, db.ListAwaitedParams{
+	ords, err := c.Q.ListAwaited(ctx, conn, db.ListAwaitedParams{
 		PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, Ords: arrays.Ords(),
 	})
 	for _, ord := range ords {
@@ -196,20 +203,20 @@ func (e *Engine) readAwaited(ctx context.Context, conn db.DBTX, items []*core.He
 
 // shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more
 // than one transaction should delete.
-func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable core.Operation[struct{}]) error {
+func shortenEach(ctx context.Context, c *core.Core, ids []id.ExecutionID, deletable core.Operation[struct{}]) error {
 	var x core.ExecutionArrays
 	for _, execution := range ids {
 		x.Add(execution.Partition(), execution.UUID())
 	}
-	sizes, err := e.c.Q.ListStreamSizes(ctx, e.c.Reader(), db.ListStreamSizesParams{PartitionKeys: x.Partitions, ExecutionIDs: x.Executions})
+	sizes, err := c.Q.ListStreamSizes(ctx, c.Reader(), db.ListStreamSizesParams{PartitionKeys: x.Partitions, ExecutionIDs: x.Executions})
 	var frames int64
 	for _, row := range sizes {
 		frames += row.Frames
 	}
 	for left := frames > core.MaxDroppedFrames; left && err == nil; {
 		left = false
-		_, err = operateEach(ctx, e, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
-			later, err := e.c.Shorten(ctx, tx, core.HeldArrays(items))
+		_, err = operateEach(ctx, c, ids, deletable, func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
+			later, err := c.Shorten(ctx, tx, core.HeldArrays(items))
 			left = left || len(later) > 0
 			return err
 		})
@@ -218,24 +225,25 @@ func shortenEach(ctx context.Context, e *Engine, ids []id.ExecutionID, deletable
 }
 
 // where runs change for the executions that match a filter, a page at a time.
-func (e *Engine) where(
-	ctx context.Context, op string, filter ExecutionFilter, bulk Bulk,
-	change func(ctx context.Context, e *Engine, ids []id.ExecutionID) ([]error, error),
+func where(
+	ctx context.Context, eng *engine.Engine, op string, filter engine.ExecutionFilter, bulk Bulk,
+	change func(c *core.Core, ids []id.ExecutionID) ([]error, error),
 ) (done BulkProgress, err error) {
+	c := core.Of(eng)
 	batch := cmp.Or(bulk.Batch, DefaultBulkBatch)
 	switch {
-	case e.c.Tx != nil:
+	case c.Tx != nil:
 		return done, core.Wrap(op, core.Invalid("WithTx", "has one transaction, and a bulk operation needs one for each batch"))
-	case batch < 1 || batch > MaxBatch:
-		return done, core.Wrap(op, core.Invalid("Batch", fmt.Sprintf("must be between 1 and %d", MaxBatch)))
-	case filter == ExecutionFilter{Order: filter.Order}:
+	case batch < 1 || batch > engine.MaxBatch:
+		return done, core.Wrap(op, core.Invalid("Batch", fmt.Sprintf("must be between 1 and %d", engine.MaxBatch)))
+	case filter == engine.ExecutionFilter{Order: filter.Order}:
 		return done, core.Wrap(op, core.Invalid("filter", "is empty, and would match every execution"))
-	case filter.Order == ClaimOrder:
+	case filter.Order == engine.ClaimOrder:
 		return done, core.Wrap(op, core.Invalid("order", "must not be that of the queue, which the operation changes"))
 	}
 	done.Next = bulk.After
 	for {
-		page, err := e.listExecutions(ctx, filter, done.Next, batch)
+		page, err := eng.ListExecutions(ctx, filter, done.Next, batch)
 		if err != nil {
 			return done, core.Wrap(op, err)
 		}
@@ -244,7 +252,7 @@ func (e *Engine) where(
 			ids[i] = x.ID
 		}
 		if len(ids) > 0 && !bulk.DryRun {
-			outcomes, err := change(ctx, e.impatient(), ids)
+			outcomes, err := change(c.Impatient(), ids)
 			if err != nil {
 				return done, core.Wrap(op, err)
 			}
@@ -294,21 +302,21 @@ func refusedByState(err error) bool {
 	return false
 }
 
-// operateEach runs an operation on many executions, up to [MaxBatch] in a transaction. write changes those that judge accepts,
+// operateEach runs an operation on many executions, up to [engine.MaxBatch] in a transaction. write changes those that judge accepts,
 // in lock order.
 func operateEach[R any](
-	ctx context.Context, e *Engine, ids []id.ExecutionID, o core.Operation[R], write func(context.Context, *core.Txn, []*core.HeldExecution) error,
+	ctx context.Context, c *core.Core, ids []id.ExecutionID, o core.Operation[R], write func(context.Context, *core.Txn, []*core.HeldExecution) error,
 ) ([]error, error) {
-	t := o.Transition(e.c, ids)
+	t := o.Transition(c, ids)
 	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, _ []fferr.Outcome[R]) error {
 		return write(ctx, tx, items)
 	}
-	return runEach(ctx, e, ids, t)
+	return runEach(ctx, c, ids, t)
 }
 
-// runEach runs a transition on many executions, up to [MaxBatch] in a transaction.
-func runEach[R any](ctx context.Context, e *Engine, ids []id.ExecutionID, t core.Transition[*core.HeldExecution, R]) ([]error, error) {
+// runEach runs a transition on many executions, up to [engine.MaxBatch] in a transaction.
+func runEach[R any](ctx context.Context, c *core.Core, ids []id.ExecutionID, t core.Transition[*core.HeldExecution, R]) ([]error, error) {
 	outcomes := make([]fferr.Outcome[R], len(ids))
-	err := t.Run(ctx, core.ExecutionChunks(ids, core.ValidItems(outcomes, func(n int) error { return e.c.CheckExecution(ids[n]) })), outcomes)
+	err := t.Run(ctx, core.ExecutionChunks(ids, core.ValidItems(outcomes, func(n int) error { return c.CheckExecution(ids[n]) })), outcomes)
 	return core.ErrorsOf(outcomes), err
 }

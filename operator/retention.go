@@ -1,24 +1,25 @@
-package engine
+package operator
 
 import (
 	"context"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
-// [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [Config.Retention]. It is stored, and applies to all
+// [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [engine.Config.Retention]. It is stored, and applies to all
 // processes and to executions that have already ended. After a reduction the job retain restarts with the oldest
 // end whose event is still stored; the sweep of the job repair_queue finds older executions later.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one; waits for a running batch of retention. Safe to
 // repeat.
-func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep time.Duration) error {
+func SetLaneRetention(ctx context.Context, eng *engine.Engine, lane id.LaneID, keep time.Duration) error {
 	const op = "set lane retention"
-	e := o.e
+	c := core.Of(eng)
 	if err := lane.Validate(); err != nil {
 		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
@@ -27,20 +28,20 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 			return core.Wrap(op, err)
 		}
 	}
-	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (struct{}, error) {
 		var none struct{}
-		byDefault := core.RetentionMs(e.cfg.Retention)
+		byDefault := core.RetentionMs(c.Retention)
 		before, after := byDefault, byDefault
 		if keep == 0 {
-			dropped, err := e.c.Q.DropLaneRetention(ctx, tx, string(lane))
+			dropped, err := c.Q.DropLaneRetention(ctx, tx, string(lane))
 			if err != nil || len(dropped) == 0 {
 				return none, err
 			}
 			before = dropped[0]
 		} else {
 			after = core.RetentionMs(keep)
-			stored, err := e.c.Q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
-				LaneID: string(lane), RetentionMs: after, NowMs: e.c.NowMs(),
+			stored, err := c.Q.SetLaneRetention(ctx, tx, db.SetLaneRetentionParams{
+				LaneID: string(lane), RetentionMs: after, NowMs: c.NowMs(),
 			})
 			if err != nil {
 				return none, err
@@ -52,7 +53,7 @@ func (o Operator) SetLaneRetention(ctx context.Context, lane id.LaneID, keep tim
 		if after >= before {
 			return none, nil
 		}
-		return none, e.c.Q.RestartRetention(ctx, tx)
+		return none, c.Q.RestartRetention(ctx, tx)
 	})
 	return err
 }
@@ -79,7 +80,7 @@ type RetentionStatus struct {
 	DeletedLately int64
 	FlowsDeleted  int64
 
-	// Lanes are the lanes with their own retention, by name, at most [MaxPage].
+	// Lanes are the lanes with their own retention, by name, at most [engine.MaxPage].
 	Lanes []LaneRetention
 
 	// Outboxes are the four kinds of events: completion, lease, operator, signal.
@@ -102,11 +103,11 @@ type OutboxStatus struct {
 // Retention returns the progress of retention in all processes, with this engine's defaults.
 //
 // Three statements; takes no locks.
-func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
+func Retention(ctx context.Context, eng *engine.Engine) (RetentionStatus, error) {
 	const op = "read retention"
-	e := o.e
+	c := core.Of(eng)
 	var status RetentionStatus
-	row, err := e.c.Q.GetRetention(ctx, e.c.Reader(), db.GetRetentionParams{LookAfterMs: e.c.LookAfterMs(), NowMs: e.c.NowMs()})
+	row, err := c.Q.GetRetention(ctx, c.Reader(), db.GetRetentionParams{LookAfterMs: c.LookAfterMs(), NowMs: c.NowMs()})
 	if err != nil {
 		return status, core.Wrap(op, err)
 	}
@@ -117,14 +118,14 @@ func (o Operator) Retention(ctx context.Context) (RetentionStatus, error) {
 	if late := row.NowMs - row.NextEndMs; row.NextEndMs > 0 && late > row.LookAfterMs {
 		status.Behind = time.Duration(late-row.LookAfterMs) * time.Millisecond
 	}
-	lanes, err := e.c.Q.ListLaneRetentions(ctx, e.c.Reader(), MaxPage)
+	lanes, err := c.Q.ListLaneRetentions(ctx, c.Reader(), engine.MaxPage)
 	if err != nil {
 		return status, core.Wrap(op, err)
 	}
 	for _, l := range lanes {
 		status.Lanes = append(status.Lanes, LaneRetention{Lane: id.LaneID(l.LaneID), Keep: core.RetentionOf(l.RetentionMs)})
 	}
-	outboxes, err := e.c.Q.ListOutboxAges(ctx, e.c.Reader(), e.c.NowMs())
+	outboxes, err := c.Q.ListOutboxAges(ctx, c.Reader(), c.NowMs())
 	if err != nil {
 		return status, core.Wrap(op, err)
 	}

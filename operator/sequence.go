@@ -1,9 +1,11 @@
-package engine
+package operator
 
 import (
 	"context"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
@@ -13,32 +15,35 @@ import (
 // Errors: [fferr.ErrNotFound] if no execution is in the sequence; [fferr.ErrInvalidInput]; [fferr.ErrContention].
 // Transaction: locks the sequence, and the next execution unless another transaction holds it, which then gets its turn
 // later. Safe to repeat.
-func (o Operator) ContinueSequence(ctx context.Context, name SequenceName) error {
+func ContinueSequence(ctx context.Context, eng *engine.Engine, name engine.SequenceName) error {
 	const op = "continue sequence"
-	e := o.e
-	s, err := name.check(e)
+	c := core.Of(eng)
+	s, err := c.CheckSequence(name.Namespace, name.Key)
 	if err != nil {
 		return core.Wrap(op, err)
 	}
-	_, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (none struct{}, err error) {
-		row, err := e.c.Q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
-		if err != nil || !row.Stopped {
-			return none, name.orNotFound(err)
+	_, err = core.InTx(ctx, c, op, func(tx *core.Txn) (none struct{}, err error) {
+		row, err := c.Q.LockSequence(ctx, tx, db.LockSequenceParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
+		switch {
+		case core.IsNoRow(err):
+			return none, &fferr.NotFoundError{Entity: "sequence", ID: name.Key}
+		case err != nil || !row.Stopped:
+			return none, err
 		}
-		nowMs, err := e.c.Q.GetNow(ctx, tx, e.c.NowMs())
+		nowMs, err := c.Q.GetNow(ctx, tx, c.NowMs())
 		if err != nil {
 			return none, err
 		}
-		if err := e.c.Q.PassOver(ctx, tx, db.PassOverParams{
+		if err := c.Q.PassOver(ctx, tx, db.PassOverParams{
 			PartitionKey: s.Partition(), SequenceID: s.PG(), ExecutionID: row.StoppedExecutionID,
 		}); err != nil {
 			return none, err
 		}
-		busy, err := e.c.AdvanceSequences(ctx, tx, []core.SequenceID{s}, nowMs)
+		busy, err := c.AdvanceSequences(ctx, tx, []core.SequenceID{s}, nowMs)
 		if err != nil || !busy[s] {
 			return none, err
 		}
-		return none, e.c.Q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
+		return none, c.Q.InsertSequenceEnd(ctx, tx, db.InsertSequenceEndParams{PartitionKey: s.Partition(), SequenceID: s.PG()})
 	})
 	return err
 }

@@ -1,4 +1,4 @@
-package engine
+package operator
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -24,7 +25,7 @@ var blocks = map[state.BlockingReason]state.EligibilityState{
 	state.PausedByOperator:        state.BlockedByOperator,
 }
 
-// Blocking is the outcome of [Operator.BlockExecution].
+// Blocking is the outcome of [Block].
 type Blocking struct {
 	Rejected Rejection // "" if the execution is blocked for the given reason
 }
@@ -38,7 +39,7 @@ const (
 	RejectedNotEligible Rejection = "execution_not_eligible" // it is running, granted to a worker, or waiting for something else
 )
 
-// BlockExecution keeps a claimable execution from being claimed until [Operator.UnblockExecution]. The reason is one of
+// Block keeps a claimable execution from being claimed until [Unblock]. The reason is one of
 // [state.PausedByOperator], [state.PausedByPolicy], [state.WaitingForCapableWorker], [state.WaitingForBudget] and
 // [state.WaitingForQuota]; the detail is free text of up to 1,024 bytes. Running and waiting executions are left alone
 // and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
@@ -50,9 +51,9 @@ const (
 // Errors: [fferr.ErrInvalidInput], also for any other reason; [fferr.ErrNotFound]; [fferr.ErrCorruption] if its state can't be
 // read; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, and deletes its grants.
 // Emits nothing. Safe to repeat.
-func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
+func Block(ctx context.Context, eng *engine.Engine, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
 	const op = "block execution"
-	e := o.e
+	c := core.Of(eng)
 	eligibility, ok := blocks[reason]
 	if !ok {
 		return Blocking{}, core.Wrap(op, core.Invalid("blocking reason", "is not one that an operator can block for"))
@@ -60,7 +61,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 	if err := core.CheckText("blocking detail", detail, core.MaxFreeText); err != nil {
 		return Blocking{}, core.Wrap(op, err)
 	}
-	return core.Operate(ctx, e.c, x, core.Operation[Blocking]{
+	return core.Operate(ctx, c, x, core.Operation[Blocking]{
 		Op: op,
 		Judge: func(x *core.HeldExecution) (answer Blocking, acts bool, err error) {
 			switch {
@@ -75,7 +76,7 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (answer Blocking, err error) {
 			partition, execution := x.ID.Partition(), x.ID.UUID()
-			if err := e.c.Q.BlockExecution(ctx, tx, db.BlockExecutionParams{
+			if err := c.Q.BlockExecution(ctx, tx, db.BlockExecutionParams{
 				EligibilityState: string(eligibility),
 				PublicState:      string(state.Derive(state.Runnable, eligibility, state.OutcomeNone)),
 				BlockingReason:   string(reason),
@@ -89,26 +90,26 @@ func (o Operator) BlockExecution(ctx context.Context, x id.ExecutionID, reason s
 			if x.HasLimits {
 				tx.Due.Gated()
 			}
-			return answer, e.c.Q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution})
+			return answer, c.Q.DropGrants(ctx, tx, db.DropGrantsParams{PartitionKey: partition, ExecutionID: execution})
 		},
 	})
 }
 
-// UnblockExecution makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It passes a
+// Unblock makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It passes a
 // gate without taking a slot. If expected is not "", the execution must be blocked for that reason; [state.WaitingForChildren]
 // also releases an execution that waits for dependencies, but none of a sequence. In a caller's transaction no worker is woken:
-// call [Engine.Wake] after the commit.
+// call [engine.Engine.Wake] after the commit.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is not
 // blocked, or for another reason; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution.
 // Emits nothing. A repetition is refused.
-func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expected state.BlockingReason) error {
+func Unblock(ctx context.Context, eng *engine.Engine, x id.ExecutionID, expected state.BlockingReason) error {
 	const op = "unblock execution"
-	e := o.e
+	c := core.Of(eng)
 	if expected != "" && expected != state.WaitingForChildren && blocks[expected] == "" {
 		return core.Wrap(op, core.Invalid("expected reason", "is not one that executions are blocked for"))
 	}
-	_, err := core.Operate(ctx, e.c, x, core.Operation[struct{}]{
+	_, err := core.Operate(ctx, c, x, core.Operation[struct{}]{
 		Op: op,
 		Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 			blocked := isBlock(x.EligibilityState) ||
@@ -120,7 +121,7 @@ func (o Operator) UnblockExecution(ctx context.Context, x id.ExecutionID, expect
 		},
 		Write: func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
 			tx.Due.Lane(x.LaneID)
-			return none, e.c.Q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
+			return none, c.Q.UnblockExecution(ctx, tx, db.UnblockExecutionParams{
 				NowMs: x.NowMs, PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(),
 			})
 		},
@@ -155,23 +156,24 @@ type BlockedExecution struct {
 }
 
 // ListBlockedExecutions returns a page of the executions that their route, their lane or an operator blocks, by lane,
-// the longest blocked first. Executions that wait for a budget or quota are not included. after is the [Page.Next] of
-// the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
+// the longest blocked first. Executions that wait for a budget or quota are not included. after is the [engine.Page.Next] of
+// the previous page with the same filter, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage].
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing;
 // [fferr.ErrCorruption]. One statement; takes no locks.
-func (o Operator) ListBlockedExecutions(
-	ctx context.Context, filter BlockedFilter, after string, limit int,
-) (Page[BlockedExecution], error) {
+func ListBlockedExecutions(
+	ctx context.Context, eng *engine.Engine, filter BlockedFilter, after string, limit int,
+) (engine.Page[BlockedExecution], error) {
 	const op = "list blocked executions"
-	page, err := o.listBlocked(ctx, filter, after, limit)
+	c := core.Of(eng)
+	page, err := listBlocked(ctx, c, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// BlockedExecutions iterates over the executions that [Operator.ListBlockedExecutions] lists, a page at a time.
-func (o Operator) BlockedExecutions(ctx context.Context, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
-	return core.Pages(func(after string) (Page[BlockedExecution], error) {
-		return o.ListBlockedExecutions(ctx, filter, after, MaxPage)
+// BlockedExecutions iterates over the executions that [ListBlockedExecutions] lists, a page at a time.
+func BlockedExecutions(ctx context.Context, eng *engine.Engine, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
+	return core.Pages(func(after string) (engine.Page[BlockedExecution], error) {
+		return ListBlockedExecutions(ctx, eng, filter, after, engine.MaxPage)
 	})
 }
 
@@ -181,9 +183,9 @@ const afterLanes = "\x7f"
 // listedReasons are the blocking reasons that the listing contains.
 var listedReasons = []state.BlockingReason{state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator}
 
-func (o Operator) listBlocked(
-	ctx context.Context, filter BlockedFilter, after string, limit int,
-) (page Page[BlockedExecution], err error) {
+func listBlocked(
+	ctx context.Context, c *core.Core, filter BlockedFilter, after string, limit int,
+) (page engine.Page[BlockedExecution], err error) {
 	list := "blocked executions\x00" + string(filter.Lane) + "\x00" + string(filter.Reason)
 	params := db.ListBlockedParams{
 		AfterLaneID: string(filter.Lane), AfterBlockedAtMs: math.MinInt64, AfterPartitionKey: -1,
@@ -212,7 +214,7 @@ func (o Operator) listBlocked(
 		return page, core.Invalid("after", "is not a cursor of this listing")
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := o.e.c.Q.ListBlocked(ctx, o.e.c.Reader(), params)
+	rows, err := c.Q.ListBlocked(ctx, c.Reader(), params)
 	if err != nil {
 		return page, err
 	}
@@ -227,7 +229,7 @@ func (o Operator) listBlocked(
 			return page, core.Corrupt("ff_exec_core.lane_id", err)
 		}
 	}
-	return Page[BlockedExecution](core.PageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) })), nil
+	return engine.Page[BlockedExecution](core.PageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) })), nil
 }
 
 // placeOf encodes the position of an execution in the listing: blocked since, partition, id, lane.
@@ -248,31 +250,4 @@ func readPlace(place []byte, params *db.ListBlockedParams) bool {
 	params.AfterExecutionID = core.PgUUID(id.ExecutionUUID(place[10:fixed]))
 	params.AfterLaneID = string(place[fixed:])
 	return true
-}
-
-// UnblockRoutes releases executions that were blocked for lack of a capable worker, if a live worker now serves their
-// lane with the required capabilities. They become claimable, or go to their gate if they name a budget or quota. It
-// handles at most batch executions and returns how many; call it again while that equals batch.
-//
-// It looks for registered workers, as [Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
-// use [Operator.UnblockExecution] for executions that wait for it.
-//
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as the job promote_delayed. Transaction: one statement; locks the
-// executions and skips locked ones. Safe to repeat and to run in any number of processes.
-func (m Maintenance) UnblockRoutes(ctx context.Context, batch int) (int, error) {
-	e := m.e
-	if err := core.CheckBatch(batch); err != nil {
-		return 0, err
-	}
-	return core.InStatement(ctx, e.impatient().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {
-		rows, err := e.c.Q.UnblockRoutes(ctx, conn, db.UnblockRoutesParams{NowMs: e.c.NowMs(), BatchSize: int32(batch)})
-		for _, row := range rows {
-			if row.Claimable {
-				due.Lane(row.LaneID)
-			} else {
-				due.Gated()
-			}
-		}
-		return len(rows), err
-	})
 }

@@ -1,0 +1,34 @@
+package upkeep
+
+import (
+	"context"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+)
+
+// UnblockRoutes releases executions that were blocked for lack of a capable worker, if a live worker now serves their
+// lane with the required capabilities. They become claimable, or go to their gate if they name a budget or quota. It
+// handles at most batch executions and returns how many; call it again while that equals batch.
+//
+// It looks for registered workers, as [engine.Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
+// use [operator.Unblock] for executions that wait for it.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as the job promote_delayed. Transaction: one statement; locks the
+// executions and skips locked ones. Safe to repeat and to run in any number of processes.
+func (u *Upkeep) UnblockRoutes(ctx context.Context, batch int) (int, error) {
+	if err := core.CheckBatch(batch); err != nil {
+		return 0, err
+	}
+	return core.InStatement(ctx, u.impatient().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {
+		rows, err := u.c.Q.UnblockRoutes(ctx, conn, db.UnblockRoutesParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
+		for _, row := range rows {
+			if row.Claimable {
+				due.Lane(row.LaneID)
+			} else {
+				due.Gated()
+			}
+		}
+		return len(rows), err
+	})
+}

@@ -1,0 +1,79 @@
+package operator_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/operator"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. See the test of package engine.
+func TestExamples(t *testing.T) {
+	databaseURL := os.Getenv("FF_EXAMPLES")
+	if databaseURL == "" {
+		t.Skip("FF_EXAMPLES names no database")
+	}
+	t.Setenv("DATABASE_URL", databaseURL)
+	Example()
+	ExampleReplayWhere()
+}
+
+func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pool, eng
+}
+
+// Pause a lane while its workers can't succeed, and resume it.
+func Example() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+
+	if err := operator.PauseLane(ctx, eng, "images", "the bucket is being moved"); err != nil {
+		log.Fatal(err)
+	}
+	for lane, err := range operator.PausedLanes(ctx, eng) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(lane.Lane, lane.Reason)
+	}
+	if err := operator.ResumeLane(ctx, eng, "images"); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Replay all executions of a lane that failed within the last hour, after a look at how many they are.
+func ExampleReplayWhere() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+
+	failed := engine.ExecutionFilter{
+		Lane: "images", State: state.PublicFailed, CreatedFrom: time.Now().Add(-time.Hour), Order: engine.NewestFirst,
+	}
+	would, err := operator.ReplayWhere(ctx, eng, failed, operator.Bulk{DryRun: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	done, err := operator.ReplayWhere(ctx, eng, failed, operator.Bulk{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(would.Matched, done.Changed, done.Refused, done.Busy)
+}

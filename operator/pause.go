@@ -1,0 +1,257 @@
+package operator
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/state"
+)
+
+// PausedLane is a lane that workers don't claim from.
+type PausedLane struct {
+	Lane   id.LaneID
+	Since  time.Time
+	Reason string // "" if none was given
+}
+
+// DrainedWorker is a worker instance that claims no more executions.
+type DrainedWorker struct {
+	Instance id.WorkerInstanceID
+	Since    time.Time
+}
+
+// PauseLane stops all claims from a lane until [ResumeLane], across restarts. Running executions continue,
+// renew their leases and end; new, retried and released ones wait. The lane need not exist yet. Pausing a paused lane
+// only changes the reason, which may be empty and has at most 1,024 bytes.
+//
+// No claim by this library that starts after the commit takes anything; one that was under way may still end. A
+// caller's transaction above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
+func PauseLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, reason string) error {
+	const op = "pause lane"
+	c := core.Of(eng)
+	if err := lane.Validate(); err != nil {
+		return core.Wrap(op, core.InvalidBecause("lane", err))
+	}
+	if err := core.CheckText("reason", reason, core.MaxFreeText); err != nil {
+		return core.Wrap(op, err)
+	}
+	return halt(ctx, c, op, state.HaltedLane, string(lane), reason)
+}
+
+// ResumeLane lets workers claim from a lane again, and wakes them. It does nothing if the lane is not paused. In a
+// caller's transaction no worker is woken: call [engine.Engine.Wake] after the commit.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
+func ResumeLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) error {
+	const op = "resume lane"
+	c := core.Of(eng)
+	if err := lane.Validate(); err != nil {
+		return core.Wrap(op, core.InvalidBecause("lane", err))
+	}
+	return goOn(ctx, c, op, state.HaltedLane, string(lane), string(lane))
+}
+
+// DrainWorker stops all claims by a worker instance until [ResumeWorker]. Its running executions continue and
+// are settled. It affects claims like [PauseLane], even if it is called before the instance's first claim. The
+// name of an instance usually belongs to one process run, so a drain is deleted after 30 days; an instance that still
+// runs then claims again.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
+// repeat.
+func DrainWorker(ctx context.Context, eng *engine.Engine, instance id.WorkerInstanceID) error {
+	const op = "drain worker"
+	c := core.Of(eng)
+	if err := instance.Validate(); err != nil {
+		return core.Wrap(op, core.InvalidBecause("worker instance", err))
+	}
+	return halt(ctx, c, op, state.HaltedWorker, string(instance), "")
+}
+
+// ResumeWorker lets a drained worker instance claim again, and wakes the workers. It does nothing if the instance is
+// not drained. In a caller's transaction no worker is woken: the instance claims from its next poll on.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
+// repeat.
+func ResumeWorker(ctx context.Context, eng *engine.Engine, instance id.WorkerInstanceID) error {
+	const op = "resume worker"
+	c := core.Of(eng)
+	if err := instance.Validate(); err != nil {
+		return core.Wrap(op, core.InvalidBecause("worker instance", err))
+	}
+	return goOn(ctx, c, op, state.HaltedWorker, string(instance), "")
+}
+
+// DrainWorkers drains the live registered workers that match a filter, as [DrainWorker], and returns their
+// instances, at most [engine.MaxPage]. Those that are drained already are left out, so call it again while it returns
+// [engine.MaxPage]. The filter must name a pool or a lane. Workers that register later are not drained. Since drains go by
+// instance, workers with the same instance in another namespace are drained too.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
+// to repeat.
+func DrainWorkers(ctx context.Context, eng *engine.Engine, filter engine.WorkerFilter) ([]id.WorkerInstanceID, error) {
+	const op = "drain workers"
+	c := core.Of(eng)
+	if err := checkGroup(filter); err != nil {
+		return nil, core.Wrap(op, err)
+	}
+	return core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) ([]id.WorkerInstanceID, error) {
+		names, err := c.Q.DrainWorkers(ctx, conn, db.DrainWorkersParams{
+			NowMs: c.NowMs(), Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: engine.MaxPage,
+		})
+		for _, name := range names {
+			due.Lost(name)
+		}
+		return instancesOf(names), err
+	})
+}
+
+// ResumeWorkers resumes the drained workers in the registry that match a filter, as [ResumeWorker], and returns
+// their instances, at most [engine.MaxPage]; call it again while it returns that many. The filter must name a pool or a lane.
+// A drained instance that isn't registered is resumed by its name alone.
+//
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
+// to repeat.
+func ResumeWorkers(ctx context.Context, eng *engine.Engine, filter engine.WorkerFilter) ([]id.WorkerInstanceID, error) {
+	const op = "resume workers"
+	c := core.Of(eng)
+	if err := checkGroup(filter); err != nil {
+		return nil, core.Wrap(op, err)
+	}
+	return core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) ([]id.WorkerInstanceID, error) {
+		names, err := c.Q.ResumeWorkers(ctx, conn, db.ResumeWorkersParams{
+			Namespace: string(filter.Namespace), WorkerID: string(filter.Worker), LaneID: string(filter.Lane), BatchSize: engine.MaxPage,
+		})
+		if len(names) > 0 {
+			due.Lane("")
+		}
+		return instancesOf(names), err
+	})
+}
+
+// checkGroup checks a filter that selects workers to change.
+func checkGroup(f engine.WorkerFilter) error {
+	switch {
+	case f.Instance != "":
+		return core.Invalid("WorkerFilter.Instance", "is set: DrainWorker and ResumeWorker act on one instance")
+	case f.Gone:
+		return core.Invalid("WorkerFilter.Gone", "is set")
+	case f.Worker == "" && f.Lane == "":
+		return core.Invalid("WorkerFilter", "names no pool and no lane")
+	}
+	return core.CheckWorkers(f.Namespace, f.Worker, f.Instance, f.Lane)
+}
+
+func instancesOf(names []string) []id.WorkerInstanceID {
+	instances := make([]id.WorkerInstanceID, len(names))
+	for i, name := range names {
+		instances[i] = id.WorkerInstanceID(name)
+	}
+	return instances
+}
+
+func halt(ctx context.Context, c *core.Core, op string, subject state.Halt, name, reason string) error {
+	_, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
+		if subject == state.HaltedWorker {
+			due.Lost(name) // its next claim takes nothing anyway; this makes it say so at once
+		}
+		return struct{}{}, c.Q.EnsurePause(ctx, conn, db.EnsurePauseParams{
+			Subject: string(subject), Name: name, Reason: reason, NowMs: c.NowMs(),
+		})
+	})
+	return err
+}
+
+// goOn ends a halt and wakes the workers of the lane, or all workers.
+func goOn(ctx context.Context, c *core.Core, op string, subject state.Halt, name, lane string) error {
+	_, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+		n, err := c.Q.DropPause(ctx, conn, db.DropPauseParams{Subject: string(subject), Name: name})
+		if n > 0 {
+			due.Lane(lane)
+		}
+		return n, err
+	})
+	return err
+}
+
+// ListPausedLanes returns a page of the paused lanes, in byte order. after is the [engine.Page.Next] of the previous page, or
+// "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage].
+//
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
+// stored lane. One statement; takes no locks.
+func ListPausedLanes(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[PausedLane], error) {
+	c := core.Of(eng)
+	const list = "paused lanes"
+	rows, limit, err := listPauses(ctx, c, list, state.HaltedLane, after, limit)
+	if err != nil {
+		return engine.Page[PausedLane]{}, core.Wrap("list "+list, err)
+	}
+	lanes := make([]PausedLane, len(rows))
+	for i, row := range rows {
+		lanes[i] = PausedLane{Lane: id.LaneID(row.Name), Since: time.UnixMilli(row.PausedAtMs), Reason: row.Reason}
+		if err := lanes[i].Lane.Validate(); err != nil {
+			return engine.Page[PausedLane]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
+		}
+	}
+	return engine.Page[PausedLane](core.PageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) })), nil
+}
+
+// PausedLanes iterates over the lanes that [ListPausedLanes] lists, a page at a time.
+func PausedLanes(ctx context.Context, eng *engine.Engine) iter.Seq2[PausedLane, error] {
+	return core.Pages(func(after string) (engine.Page[PausedLane], error) {
+		return ListPausedLanes(ctx, eng, after, engine.MaxPage)
+	})
+}
+
+// ListDrainedWorkers returns a page of the drained worker instances, in byte order, whether or not they still run.
+// after is the [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
+// [engine.MaxPage].
+//
+// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
+// stored instance. One statement; takes no locks.
+func ListDrainedWorkers(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[DrainedWorker], error) {
+	c := core.Of(eng)
+	const list = "drained workers"
+	rows, limit, err := listPauses(ctx, c, list, state.HaltedWorker, after, limit)
+	if err != nil {
+		return engine.Page[DrainedWorker]{}, core.Wrap("list "+list, err)
+	}
+	workers := make([]DrainedWorker, len(rows))
+	for i, row := range rows {
+		workers[i] = DrainedWorker{Instance: id.WorkerInstanceID(row.Name), Since: time.UnixMilli(row.PausedAtMs)}
+		if err := workers[i].Instance.Validate(); err != nil {
+			return engine.Page[DrainedWorker]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
+		}
+	}
+	return engine.Page[DrainedWorker](core.PageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) })), nil
+}
+
+// DrainedWorkers iterates over the instances that [ListDrainedWorkers] lists, a page at a time.
+func DrainedWorkers(ctx context.Context, eng *engine.Engine) iter.Seq2[DrainedWorker, error] {
+	return core.Pages(func(after string) (engine.Page[DrainedWorker], error) {
+		return ListDrainedWorkers(ctx, eng, after, engine.MaxPage)
+	})
+}
+
+func listPauses(
+	ctx context.Context, c *core.Core, list string, subject state.Halt, after string, limit int,
+) ([]db.ListPausesRow, int, error) {
+	limit, err := core.PageSize(limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	last, err := core.ReadCursor(list, after)
+	if err != nil {
+		return nil, 0, err
+	}
+	rows, err := c.Q.ListPauses(ctx, c.Reader(), db.ListPausesParams{
+		Subject: string(subject), AfterName: string(last), PageSize: int32(limit) + 1,
+	})
+	return rows, limit, err
+}
