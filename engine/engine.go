@@ -143,14 +143,10 @@ func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// Operator has the operations for a person at a console: revoke leases, replay ended executions, delay, block or
-// prioritize waiting ones, pause lanes. Each operation is one transaction, and its documentation says how it affects
-// running work. It waits a limited time for locked rows and then fails with [fferr.ErrContention].
-//
-// It comes from [Engine.Operator] and is bound to the same pool or transaction.
+// Operator changes and deletes quota policies. The other operations for a person at a console are in package operator.
 type Operator struct {
 	e *Engine
 }
 
-// Operator returns the operator's operations on e.
+// Operator returns the operations on quota policies, bound to the same pool or transaction as e.
 func (e *Engine) Operator() Operator { return Operator{e} }

@@ -44,7 +44,7 @@ const (
 // [state.WaitingForQuota]; the detail is free text of up to 1,024 bytes. Running and waiting executions are left alone
 // and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
 //
-// the job unblock_routes also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
+// The job unblock_routes also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
 // admission by its budgets and limits; if the execution names one, blocking for that reason sends it back to
 // the gate.
 //

@@ -12,7 +12,7 @@ import (
 
 // Package engine has grown beyond what a reader can survey. These bounds only go down, to 18,000 lines and 240 names.
 const (
-	maxEngineLines = 20_368
+	maxEngineLines = 20_364
 	maxEngineNames = 265
 )
 
