@@ -106,7 +106,7 @@ type InsertBudgetAdmissionsParams struct {
 // InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
 // An execution that is admitted twice in a millisecond has one row.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: L6 new.
 func (q *Queries) InsertBudgetAdmissions(ctx context.Context, db DBTX, arg InsertBudgetAdmissionsParams) error {
 	_, err := db.Exec(ctx, insertBudgetAdmissions,

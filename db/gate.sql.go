@@ -42,7 +42,7 @@ type AdmitExecutionsParams struct {
 // AdmitExecutions makes executions claimable that the caller has locked.
 //
 // Passages: set_admitted.
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: L1 held (UPDATE).
 func (q *Queries) AdmitExecutions(ctx context.Context, db DBTX, arg AdmitExecutionsParams) error {
 	_, err := db.Exec(ctx, admitExecutions, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
@@ -323,7 +323,7 @@ type CountGatesRow struct {
 // page begins. changes: how many of the page it has changed.
 //
 // Passages: gate_judged, gate_started, gate_summed.
-// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error) {
 	rows, err := db.Query(ctx, countGates,
@@ -406,7 +406,7 @@ type EnsureGatesParams struct {
 // document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
 // by gate_id.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: gates waits (the INSERT, for another one of the same key).
 func (q *Queries) EnsureGates(ctx context.Context, db DBTX, arg EnsureGatesParams) error {
 	_, err := db.Exec(ctx, ensureGates,
@@ -494,7 +494,7 @@ type InsertGateUsesParams struct {
 // again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 // counts as a start at once.
 //
-// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
+// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 // Locks: gates held (INSERT and UPDATE of admissions).
 func (q *Queries) InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error {
 	_, err := db.Exec(ctx, insertGateUses,
@@ -602,7 +602,7 @@ type ListSurplusRow struct {
 // newest with keep_newest; or with cancel_running as many of those in use as give so many units back, the longest first. At most
 // 1,000 for each key.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: none. Spans partitions.
 func (q *Queries) ListSurplus(ctx context.Context, db DBTX, arg ListSurplusParams) ([]ListSurplusRow, error) {
 	rows, err := db.Query(ctx, listSurplus,
@@ -663,7 +663,7 @@ type MoveWaitingParams struct {
 
 // MoveWaiting makes executions the caller has locked wait at another budget or limit.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: L1 held (UPDATE).
 func (q *Queries) MoveWaiting(ctx context.Context, db DBTX, arg MoveWaitingParams) error {
 	_, err := db.Exec(ctx, moveWaiting,
@@ -836,7 +836,7 @@ type PruneSettledUsesRow struct {
 // which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
 // windows are over may be left.
 //
-// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 func (q *Queries) PruneSettledUses(ctx context.Context, db DBTX, arg PruneSettledUsesParams) ([]PruneSettledUsesRow, error) {
 	rows, err := db.Query(ctx, pruneSettledUses,
@@ -904,7 +904,7 @@ type RaiseGatesParams struct {
 
 // RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 //
-// Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (UPDATE).
 func (q *Queries) RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error {
 	_, err := db.Exec(ctx, raiseGates,
@@ -988,7 +988,7 @@ type ReadBudgetsInUseRow struct {
 // ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 //
 // Passages: budget_usage.
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: none.
 // The usage u and the reservations v of each budget b, by dimension.
 func (q *Queries) ReadBudgetsInUse(ctx context.Context, db DBTX, arg ReadBudgetsInUseParams) ([]ReadBudgetsInUseRow, error) {
@@ -1074,7 +1074,7 @@ type ScanWaitingGatesRow struct {
 // ScanWaitingGates returns budgets and limits with waiting executions, each with one, in the order of their ids after a
 // position. The cost depends on their number, not on that of the executions.
 //
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanWaitingGates(ctx context.Context, db DBTX, arg ScanWaitingGatesParams) ([]ScanWaitingGatesRow, error) {
 	rows, err := db.Query(ctx, scanWaitingGates, arg.PageSize, arg.AfterGateID)
@@ -1190,7 +1190,7 @@ type TakeGatesRow struct {
 // executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
 // an operator changes now counts as locked. A quota policy is read under its lock, not from the snapshot. The caller sorts by gate_id.
 //
-// Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
 func (q *Queries) TakeGates(ctx context.Context, db DBTX, arg TakeGatesParams) ([]TakeGatesRow, error) {
 	rows, err := db.Query(ctx, takeGates,
@@ -1319,7 +1319,7 @@ type TakeWaitingRow struct {
 // of claims.
 //
 // Passages: waiting_line.
-// Used by: engine.AdmitWaiting.
+// Used by: upkeep.AdmitWaiting.
 // Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
 func (q *Queries) TakeWaiting(ctx context.Context, db DBTX, arg TakeWaitingParams) ([]TakeWaitingRow, error) {
 	rows, err := db.Query(ctx, takeWaiting, arg.GateIDs, arg.Counts)

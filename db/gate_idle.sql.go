@@ -38,7 +38,7 @@ type DropIdleGatesParams struct {
 // DropIdleGates deletes keys of limits and quota policies the caller has locked and found without admissions, unless an
 // execution waits there.
 //
-// Used by: engine.ForgetLimitKeys.
+// Used by: upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE).
 func (q *Queries) DropIdleGates(ctx context.Context, db DBTX, arg DropIdleGatesParams) (int64, error) {
 	result, err := db.Exec(ctx, dropIdleGates, arg.PartitionKeys, arg.GateIDs)
@@ -82,7 +82,7 @@ type ListIdleGatesRow struct {
 // ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
 // admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 //
-// Used by: engine.ForgetLimitKeys.
+// Used by: upkeep.ForgetLimitKeys.
 // Locks: none. Spans partitions.
 func (q *Queries) ListIdleGates(ctx context.Context, db DBTX, arg ListIdleGatesParams) ([]ListIdleGatesRow, error) {
 	rows, err := db.Query(ctx, listIdleGates,

@@ -91,10 +91,10 @@ func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.
 	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
 		tx.Due.Gated()
 		return struct{}{}, pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-			return e.c.Q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: gatePartition(q), GateID: pgGate(q)})
+			return e.c.Q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: core.GatePartition(q), GateID: core.PgGate(q)})
 		}, func(conn db.DBTX) error {
 			_, err := e.c.Q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
-				PartitionKey: gatePartition(q), GateID: pgGate(q), ExecutionID: core.PgUUID(x.UUID()),
+				PartitionKey: core.GatePartition(q), GateID: core.PgGate(q), ExecutionID: core.PgUUID(x.UUID()),
 			})
 			return err
 		})
@@ -126,7 +126,7 @@ func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
 	err := pgtx.InOneTrip(ctx, tx, a.lockQuota(ctx, a.policy), func(conn db.DBTX) (err error) {
 		a.found, err = a.c.Q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
-			NowMs: a.c.NowMs(), GateID: pgGate(a.policy), PartitionKey: gatePartition(a.policy),
+			NowMs: a.c.NowMs(), GateID: core.PgGate(a.policy), PartitionKey: core.GatePartition(a.policy),
 			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: core.PgUUID(a.execution.UUID()),
 			QuotaPartition: partition, QuotaPolicyID: text,
 		})
@@ -138,7 +138,7 @@ func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 	case err != nil:
 		return err
 	case f.Concurrent < 0 || f.Starts < 0 || f.WindowSeconds < 0:
-		return errNegativeQuota(a.policy)
+		return core.ErrNegativeQuota(a.policy)
 	case !f.Found:
 		return &fferr.NotFoundError{Entity: "execution", ID: a.execution.String()}
 	case f.Ended:
@@ -179,7 +179,7 @@ func (a *admission) decide(ctx context.Context, tx *core.Txn) (AdmissionResult, 
 	if !a.limit.NeedsCount(1) {
 		return AdmissionResult{Outcome: Admitted}, nil
 	}
-	rows, err := a.countGates(ctx, tx, wholeCount(gate.ID(a.policy), a.windowMs, a.c.NowMs()))
+	rows, err := core.CountGates(ctx, a.c, tx, core.WholeCount(gate.ID(a.policy), a.windowMs, a.c.NowMs()))
 	if err != nil || len(rows) == 0 {
 		return AdmissionResult{}, err
 	}
@@ -212,7 +212,7 @@ func (a *admission) take(ctx context.Context, tx *core.Txn) error {
 	if a.found.Concurrent == 0 && a.found.Starts == 0 {
 		return nil // there is nothing to count
 	}
-	partitions, gates := []int16{gatePartition(a.policy)}, []pgtype.UUID{pgGate(a.policy)}
+	partitions, gates := []int16{core.GatePartition(a.policy)}, []pgtype.UUID{core.PgGate(a.policy)}
 	uses := db.InsertGateUsesParams{
 		NowMs: a.c.NowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
 		ExecutionPartitionKeys: []int16{a.execution.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(a.execution.UUID())},

@@ -203,12 +203,12 @@ func (e *Engine) completeAndClaim(
 			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
 			steps := []core.Step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
 			if completion.places != nil {
-				steps = append(steps, completion.places.steps(ctx, func() {})...)
+				steps = append(steps, completion.places.Steps(ctx, func() {})...)
 			}
 			return append(steps, func(conn db.DBTX) error {
 				err := claim.run(ctx, conn, due)
 				if completion.places != nil {
-					completion.places.announce(due, claim.rows)
+					completion.places.Announce(due, claim.rows)
 				}
 				return err
 			})

@@ -31,7 +31,7 @@
 //
 // Write another worker: [Engine.Claim] or [Engine.NewClaimer], [Engine.RenewLeases], [Engine.ReportProgress],
 // [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.ReleaseLeases],
-// [Engine.WaitForChildren]. Another scheduler: [Engine.Grants]. Another janitor: [Engine.Maintenance].
+// [Engine.WaitForChildren]. Another scheduler: [Engine.Grants]. Background work: package reconcile.
 //
 // Pass leases to other programs: [Lease.Handle], [LeaseFromHandle]; package id/wire has their bytes.
 //

@@ -99,10 +99,6 @@ type shared struct {
 	outboxes *outbox.Hub
 	creationMemory
 	awaiting *awaiting
-	gates    gateMemory
-	pages    gatePages
-	places   awaitedPlaces
-	keySweep keySweep
 }
 
 // WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a

@@ -385,7 +385,7 @@ func (e *Engine) insertRows(
 		case state.PublicDelayed:
 			due.Delayed = true
 		case state.PublicRateLimited:
-			e.places.note()
+			core.AwaitedPlacesOf(e.c).Note()
 			due.Gated()
 		}
 	}

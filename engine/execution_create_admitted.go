@@ -43,16 +43,16 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, creations []crea
 		var a admitting
 		var err error
 		r.created, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (map[id.ExecutionID]Created, error) {
-			a = admitting{gateLocks: gateLocks{Engine: e}}
-			if err := a.decide(ctx, tx, fresh); err != nil || first && len(a.missing) > 0 {
+			a = admitting{GateLocks: core.GateLocks{C: e.c}, e: e}
+			if err := a.decide(ctx, tx, fresh); err != nil || first && len(a.Missing) > 0 {
 				return nil, err
 			}
 			return a.insert(ctx, tx)
 		})
-		if err != nil || !first || len(a.missing) == 0 {
+		if err != nil || !first || len(a.Missing) == 0 {
 			return r.outcomes(), err
 		}
-		e.keyRows.forget(a.missing) // deleted since
+		e.keyRows.forget(a.Missing) // deleted since
 	}
 }
 
@@ -83,14 +83,14 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 			}
 		}
 	}
-	unknown := slices.SortedFunc(maps.Keys(of), compareGates)
+	unknown := slices.SortedFunc(maps.Keys(of), core.CompareGates)
 	unknown = slices.DeleteFunc(unknown, e.keyRows.has)
 	if len(unknown) == 0 {
 		return nil
 	}
 	params := db.EnsureKeysParams{NowMs: e.c.NowMs()}
 	for _, g := range unknown {
-		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, core.GatePartition(g)), append(params.GateIDs, core.PgGate(g))
 		params.Namespaces = append(params.Namespaces, namespaces[g])
 		params.LimitNames, params.Keys = append(params.LimitNames, of[g].Name), append(params.Keys, of[g].Key)
 	}
@@ -108,14 +108,15 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 
 // admitting is the admission of new executions.
 type admitting struct {
-	gateLocks
+	core.GateLocks
+	e      *Engine
 	atOnce []creation // claimable
 	left   []creation // the others
 }
 
 // decide locks the limits of creations, as far as they are free, and decides which have room.
 func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) error {
-	a.begin()
+	a.Begin()
 	limits := make(map[gate.ID]int64) // the units that all take
 	for i := range fresh {
 		if fresh[i].admissible() {
@@ -125,26 +126,26 @@ func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) 
 		}
 	}
 	all := slices.Collect(maps.Keys(limits))
-	if err := a.take(ctx, tx, all); err != nil {
+	if err := a.Take(ctx, tx, all); err != nil {
 		return err
 	}
-	needs := make(map[*takenGate]int64, len(a.taken))
-	for g, t := range a.taken {
-		if needs[t] = limits[g]; t.awaited {
-			delete(a.state.Limits, g)
-			delete(a.taken, g)
+	needs := make(map[*core.TakenGate]int64, len(a.Taken))
+	for g, t := range a.Taken {
+		if needs[t] = limits[g]; t.Awaited {
+			delete(a.State.Limits, g)
+			delete(a.Taken, g)
 		}
 	}
-	if err := a.count(ctx, tx, all, func(t *takenGate) int64 { return needs[t] }); err != nil {
+	if err := a.Count(ctx, tx, all, func(t *core.TakenGate) int64 { return needs[t] }); err != nil {
 		return err
 	}
 	for _, c := range fresh {
-		if c.admitted = c.admissible() && a.state.Decide(c.waiting()).Verb == gate.Admit; c.admitted || c.plain() {
+		if c.admitted = c.admissible() && a.State.Decide(c.waiting()).Verb == gate.Admit; c.admitted || c.plain() {
 			a.atOnce = append(a.atOnce, c)
 		} else {
 			a.left = append(a.left, c)
 			for _, l := range c.gates.limits {
-				delete(a.state.Limits, gate.ID(l.gate)) // nothing behind it goes ahead
+				delete(a.State.Limits, gate.ID(l.gate)) // nothing behind it goes ahead
 			}
 		}
 	}
@@ -152,10 +153,10 @@ func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) 
 		return nil
 	}
 	// None, or too different for the fast path.
-	missing := a.missing
+	missing := a.Missing
 	a.atOnce, a.left = nil, slices.Clone(fresh)
-	a.begin()
-	a.missing = missing
+	a.Begin()
+	a.Missing = missing
 	return nil
 }
 
@@ -176,18 +177,18 @@ func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionI
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
 			if c.admitted {
-				a.use(c.id, c.waiting().Uses)
+				a.Use(c.id, c.waiting().Uses)
 			}
 		}
 	}
-	steps := append(a.alikeSteps(ctx, a.atOnce, groups), a.admissions(ctx)...)
+	steps := append(a.e.alikeSteps(ctx, a.atOnce, groups), a.Admissions(ctx)...)
 	if len(steps) > 0 {
 		if err := pgtx.InOneTrip(ctx, tx, steps...); err != nil {
 			return nil, err
 		}
 	}
 	if len(a.left) > 0 {
-		others, err := a.Engine.insert(ctx, tx, a.left, nil, a.Engine.c.NowMs(), &tx.Due)
+		others, err := a.e.insert(ctx, tx, a.left, nil, a.e.c.NowMs(), &tx.Due)
 		if err != nil {
 			return nil, err
 		}

@@ -257,7 +257,7 @@ func (e *Engine) replaceWaiting(
 		case state.PublicDelayed:
 			tx.Due.Delayed = true
 		case state.PublicRateLimited:
-			e.places.note()
+			core.AwaitedPlacesOf(e.c).Note()
 			tx.Due.Gated()
 		}
 		if row.Freed {

@@ -113,7 +113,7 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 // core.GatesOf sets the budgets, the quota policy and the limits of an execution. Its units may be more than its limit has by now:
 // then it takes all of them.
 func (s *ExecutionSpec) gatesOf(row *db.GetOriginRow) error {
-	s.Budgets, s.QuotaPolicy = budgetsOf(row.FfxBudgetIDs), quotaOf(row.FfxQuotaPolicyID)
+	s.Budgets, s.QuotaPolicy = core.BudgetsOf(row.FfxBudgetIDs), core.QuotaOf(row.FfxQuotaPolicyID)
 	if row.Limits == "" {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -74,29 +73,4 @@ func (g gates) texts() (budgets, limits, units string) {
 		units = strings.Join(amounts, ",")
 	}
 	return g.budgetTexts(), strings.Join(limitIDs, ","), units
-}
-
-// budgetsOf returns the budgets of a stored execution or schedule.
-func budgetsOf(stored []pgtype.UUID) (budgets []id.BudgetID) {
-	for _, b := range stored {
-		budgets = append(budgets, id.BudgetID(b.Bytes))
-	}
-	return budgets
-}
-
-// pgQuota returns the stored form of a quota policy; nil is none.
-func pgQuota(quota *id.QuotaPolicyID) pgtype.UUID {
-	if quota == nil {
-		return pgtype.UUID{}
-	}
-	return pgtype.UUID{Bytes: *quota, Valid: true}
-}
-
-// quotaOf is the reverse of pgQuota.
-func quotaOf(stored pgtype.UUID) *id.QuotaPolicyID {
-	if !stored.Valid {
-		return nil
-	}
-	quota := id.QuotaPolicyID(stored.Bytes)
-	return &quota
 }

@@ -259,3 +259,6 @@ func keysOf(stored []rawLimit) []LimitKey {
 	}
 	return limits
 }
+
+// CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
+const CancelledByLimit = "limit"

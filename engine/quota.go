@@ -102,7 +102,7 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 	case err != nil:
 		return QuotaPolicy{}, core.Wrap(op, err)
 	case row.ActiveConcurrencyCap < 0 || row.MaxRequestsPerWindow < 0 || row.RequestsPerWindowSeconds < 0:
-		return QuotaPolicy{}, core.Wrap(op, errNegativeQuota(q))
+		return QuotaPolicy{}, core.Wrap(op, core.ErrNegativeQuota(q))
 	}
 	return QuotaPolicy{
 		ID: q, MaxRunning: row.ActiveConcurrencyCap, MaxStarts: row.MaxRequestsPerWindow,
@@ -176,7 +176,7 @@ func (e *Engine) changeQuota(ctx context.Context, op string, q id.QuotaPolicyID,
 func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) core.Step {
 	return func(conn db.DBTX) error {
 		return e.c.Q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
-			PartitionKey: gatePartition(q), GateID: pgGate(q), NowMs: e.c.NowMs(),
+			PartitionKey: core.GatePartition(q), GateID: core.PgGate(q), NowMs: e.c.NowMs(),
 			QuotaPartition: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 	}

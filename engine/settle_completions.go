@@ -107,7 +107,7 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 		err = core.ErrFellThrough
 	case c.flows.Empty() && c.places != nil:
 		err = core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
-			handOver := c.places.steps(ctx, func() { c.places.announce(due, nil) })
+			handOver := c.places.Steps(ctx, func() { c.places.Announce(due, nil) })
 			return append([]core.Step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}, handOver...)
 		})
 	case c.flows.Empty():
@@ -134,8 +134,8 @@ type completing struct {
 	first []completionItem // the first occurrence of each execution, which is sent
 	flows *core.FlowSet
 
-	places *handOver // nil: they give none back, as far as this process knows
-	rings  bool      // they do, and the gate has to look after the caller's commit
+	places *core.HandOver // nil: they give none back, as far as this process knows
+	rings  bool           // they do, and the gate has to look after the caller's commit
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
@@ -167,7 +167,7 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 			c.flows.Add(*item.flow)
 		}
 	}
-	if places := e.handOverOf(c.first); e.c.Tx == nil {
+	if places := e.c.HandOverOf(len(c.first), func(i int) id.Fence { return c.first[i].Lease.Fence }); e.c.Tx == nil {
 		c.places = places
 	} else {
 		c.rings = places != nil
@@ -260,7 +260,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completin
 		},
 	)...)
 	if err == nil && c.places != nil {
-		err = pgtx.InOneTrip(ctx, tx, c.places.steps(ctx, func() { c.places.announce(&tx.Due, nil) })...)
+		err = pgtx.InOneTrip(ctx, tx, c.places.Steps(ctx, func() { c.places.Announce(&tx.Due, nil) })...)
 	}
 	if err != nil || groups == 0 || len(c.rows) == 0 {
 		return err

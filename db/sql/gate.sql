@@ -2,7 +2,7 @@
 -- ScanWaitingGates returns budgets and limits with waiting executions, each with one, in the order of their ids after a
 -- position. The cost depends on their number, not on that of the executions.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: none. Spans partitions.
 WITH RECURSIVE waiting AS (
     (
@@ -48,7 +48,7 @@ LIMIT @page_size::integer;
 -- document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
 -- by gate_id.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: gates waits (the INSERT, for another one of the same key).
 INSERT INTO ffx_gate (partition_key, gate_id, namespace, limit_name, key, used_at_ms)
 SELECT
@@ -99,7 +99,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 -- executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
 -- an operator changes now counts as locked. A quota policy is read under its lock, not from the snapshot. The caller sorts by gate_id.
 --
--- Used by: engine.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
 WITH input AS (
     SELECT
@@ -170,7 +170,7 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- page begins. changes: how many of the page it has changed.
 --
 -- Passages: gate_judged, gate_started, gate_summed.
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -416,7 +416,7 @@ LEFT JOIN LATERAL (
 -- which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
 -- windows are over may be left.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -562,7 +562,7 @@ LEFT JOIN LATERAL (
 -- of claims.
 --
 -- Passages: waiting_line.
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: L1 skips (rows FOR NO KEY UPDATE). Spans partitions.
 WITH input AS (
     SELECT
@@ -629,7 +629,7 @@ CROSS JOIN LATERAL (
 -- AdmitExecutions makes executions claimable that the caller has locked.
 --
 -- Passages: set_admitted.
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: L1 held (UPDATE).
 WITH input AS (
     SELECT
@@ -653,7 +653,7 @@ WHERE
 -- name: MoveWaiting :exec
 -- MoveWaiting makes executions the caller has locked wait at another budget or limit.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: L1 held (UPDATE).
 WITH input AS (
     SELECT
@@ -677,7 +677,7 @@ WHERE
 -- again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 -- counts as a start at once.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
+-- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held (INSERT and UPDATE of admissions).
 INSERT INTO ffx_gate_use AS u (
     partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
@@ -703,7 +703,7 @@ SET
 -- name: RaiseGates :exec
 -- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 --
--- Used by: engine.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, engine.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (UPDATE).
 WITH input AS (
     SELECT
@@ -730,7 +730,7 @@ WHERE
 -- ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
 --
 -- Passages: budget_usage.
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: none.
 WITH input AS (
     SELECT
@@ -789,7 +789,7 @@ CROSS JOIN LATERAL (
 -- newest with keep_newest; or with cancel_running as many of those in use as give so many units back, the longest first. At most
 -- 1,000 for each key.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: none. Spans partitions.
 WITH input AS (
     -- The keys, whose rows the caller has locked.

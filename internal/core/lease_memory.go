@@ -29,7 +29,7 @@ type LeaseMemory struct {
 	sweepAt int       // number of leases
 	rest    time.Time // at the limit: no sweep before this time
 
-	timers []*LeaseTimer // whose leases have all ended, until the next engine.Maintenance.ExpireLeases
+	timers []*LeaseTimer // whose leases have all ended, until the next upkeep.Upkeep.ExpireLeases
 }
 
 // remembered has the known facts of one lease. The zero value is an unknown lease.
@@ -189,7 +189,7 @@ type LeaseTimer struct {
 	open  int // leases not known to have ended; under the memory's lock
 }
 
-// maxEndedTimers limits the timers kept until the next engine.Maintenance.ExpireLeases. If a process never calls it, other
+// maxEndedTimers limits the timers kept until the next upkeep.Upkeep.ExpireLeases. If a process never calls it, other
 // processes check the leases.
 const maxEndedTimers = 10_000
 

@@ -14,7 +14,7 @@ import (
 // oldPlaceAfter is how old the place of an execution that has started is when it is forgotten.
 const oldPlaceAfter = time.Hour
 
-// fairSweep is where the next the job forget_fair_places continues.
+// fairSweep is where the next call of the job forget_fair_places continues.
 type fairSweep struct {
 	mu    sync.Mutex
 	begun bool

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// A Job names an operation of [engine.Maintenance] that one process runs at a time.
+// A Job names an operation of [Upkeep] that one process runs at a time.
 type Job string
 
 // The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
@@ -77,7 +77,7 @@ type JobTaken struct {
 // jobs have work and when, so that idle jobs issue no statements. It also deletes lease timers whose leases this engine
 // has all seen end.
 //
-// The hold only avoids duplicate work: every operation of [engine.Maintenance] is safe in any number of processes, and may
+// The hold only avoids duplicate work: every operation of [Upkeep] is safe in any number of processes, and may
 // continue beyond its hold. If a job's row stays locked after its hold has ended, every process that asks runs the job.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one

@@ -12,7 +12,7 @@ import (
 
 // AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
 // transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
-// call it again while that equals batch. It also reports to [engine.Maintenance.Gated] if executions wait for budgets or limits.
+// call it again while that equals batch. It also reports to [Upkeep.Gated] if executions wait for budgets or limits.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
 // leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
@@ -44,7 +44,7 @@ func (u *Upkeep) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	}
 }
 
-// notifyGate reports to [engine.Maintenance.Gated] if executions wait for budgets or limits, since those that have got their turn
+// notifyGate reports to [Upkeep.Gated] if executions wait for budgets or limits, since those that have got their turn
 // may be among them.
 func (u *Upkeep) notifyGate(ctx context.Context) error {
 	gated, err := u.c.Q.GetGated(ctx, u.c.Reader())

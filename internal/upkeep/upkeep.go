@@ -14,8 +14,6 @@ const MaxSweep = core.MaxSweep
 // many; call it again while that is at least batch. Operations skip locked rows instead of waiting, and may be repeated and run
 // in any number of processes.
 type Upkeep struct {
-	engine.Maintenance // the operations that are still there
-
 	eng *engine.Engine
 	c   *core.Core
 	*memory
@@ -28,6 +26,8 @@ type memory struct {
 	sweepPositions
 	retentionMemory
 	fairSweep fairSweep
+	gates     gateMemory
+	keySweep  keySweep
 }
 
 func newMemory() *memory {
@@ -37,7 +37,7 @@ func newMemory() *memory {
 // Of returns the background operations on an engine, bound to the same pool or transaction.
 func Of(eng *engine.Engine) *Upkeep {
 	c := core.Of(eng)
-	return &Upkeep{eng.Maintenance(), eng, c, core.Memory(c, newMemory)}
+	return &Upkeep{eng, c, core.Memory(c, newMemory)}
 }
 
 // impatient returns u for transactions that must not wait: see [core.Core.Impatient].

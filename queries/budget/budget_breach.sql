@@ -2,7 +2,7 @@
 -- InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
 -- An execution that is admitted twice in a millisecond has one row.
 --
--- Used by: engine.AdmitWaiting.
+-- Used by: upkeep.AdmitWaiting.
 -- Locks: L6 new.
 INSERT INTO ffx_budget_admission (
     partition_key, budget_id, execution_id, admitted_at_ms, execution_partition, due_at_ms

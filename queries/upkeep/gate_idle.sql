@@ -2,7 +2,7 @@
 -- ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
 -- admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
 --
--- Used by: engine.ForgetLimitKeys.
+-- Used by: upkeep.ForgetLimitKeys.
 -- Locks: none. Spans partitions.
 SELECT
     g.partition_key,
@@ -22,7 +22,7 @@ LIMIT @page_size::integer;
 -- DropIdleGates deletes keys of limits and quota policies the caller has locked and found without admissions, unless an
 -- execution waits there.
 --
--- Used by: engine.ForgetLimitKeys.
+-- Used by: upkeep.ForgetLimitKeys.
 -- Locks: gates held (DELETE).
 WITH input AS (
     SELECT

@@ -21,17 +21,17 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 var coreRungs = []rung{
 	{"ground", "core signing_key limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"breaches budget lease_fence lease_memory stream_written stream_limits codec"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence gate_spec gate_locks gate_count gate_hand_over"},
 	{"change", "budget_cancel execution_cancel_each transition execution_held execution_lock settle"},
 }
 
 var engineRungs = []rung{
-	{"ground", "doc engine maintenance business_key check tx_callers notifications page"},
+	{"ground", "doc engine business_key check tx_callers notifications page"},
 	{"resolve", "flow_eligibility"},
 	{"spec", "execution_spec unique unique_key execution_middleware execution_create_scope flow_spec claim_spec lease_types policy lanes " +
-		"suspension_spec step_spec sequence_spec fair_spec fair gate_spec gate_locks gate_count limit_spec stream_config"},
+		"suspension_spec step_spec sequence_spec fair_spec fair gate_spec limit_spec stream_config"},
 	{"lease", "lease"},
-	{"settle", "gate_hand_over settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
+	{"settle", "settle_children settle_completions settle_failures settle_returns lease_progress suspension"},
 	{"claim", "claim claim_claimer claim_each claim_slow"},
 	{"held", "execution_cancel signal_resume"},
 	{"cancel", "flow_cancel flow_cancel_members flow_cancel_backlog flow_clean_ups"},
@@ -45,8 +45,7 @@ var engineRungs = []rung{
 	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call quota"},
 	{"operator", "execution_fork " +
 		"queue_waiting rights"},
-	{"upkeep", "" +
-		"gate gate_pass gate_full gate_idle admission"},
+	{"admission", "admission"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
 }
 

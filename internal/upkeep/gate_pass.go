@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // gatePass admits executions in one transaction. It locks limits, then the executions that wait there, then their other
 // limits. It skips every locked row, so it has no place in the order of locks. It counts only under the lock.
 type gatePass struct {
-	gateLocks
+	core.GateLocks
 	batch   int
 	budgets []gate.ID // to look at
 	limits  []gate.ID
@@ -59,7 +59,7 @@ func (p *gatePass) name(g gate.ID, by id.ExecutionID) {
 
 // begin forgets the locks and the budgets, before a try.
 func (p *gatePass) begin() {
-	p.gateLocks.begin()
+	p.GateLocks.Begin()
 	p.cancelling, p.let = make(map[gate.ID]bool), db.InsertBudgetAdmissionsParams{}
 }
 
@@ -72,11 +72,11 @@ func (p *gatePass) run(ctx context.Context, tx *core.Txn) (int, error) {
 	if err := p.readBudgets(ctx, tx, p.budgets); err != nil {
 		return 0, err
 	}
-	if err := p.take(ctx, tx, p.limits); err != nil {
+	if err := p.Take(ctx, tx, p.limits); err != nil {
 		return 0, err
 	}
-	full := func(*takenGate) int64 { return 1 }
-	if err := p.count(ctx, tx, p.limits, full); err != nil {
+	full := func(*core.TakenGate) int64 { return 1 }
+	if err := p.Count(ctx, tx, p.limits, full); err != nil {
 		return 0, err
 	}
 	if err := p.takeWaiting(ctx, tx); err != nil {
@@ -95,11 +95,11 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, gates []gate.ID)
 	}
 	var params db.ReadBudgetsInUseParams
 	for _, b := range gates {
-		params.PartitionKeys = append(params.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
+		params.PartitionKeys = append(params.PartitionKeys, p.C.Partitions.BudgetPartition(id.BudgetID(b)))
 		params.BudgetIDs = append(params.BudgetIDs, id.BudgetID(b).String())
-		p.state.Exhausted[b] = false
+		p.State.Exhausted[b] = false
 	}
-	rows, err := p.c.Q.ReadBudgetsInUse(ctx, tx, params)
+	rows, err := p.C.Q.ReadBudgetsInUse(ctx, tx, params)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, gates []gate.ID)
 			return core.Corrupt("ff_budget_policy.budget_id", err)
 		}
 		policy, err := budgets.Decode(row.Policy)
-		p.state.Exhausted[gate.ID(b)] = err != nil || exhausted(policy, row)
+		p.State.Exhausted[gate.ID(b)] = err != nil || exhausted(policy, row)
 		p.cancelling[gate.ID(b)] = policy.CancelOnBreach
 	}
 	return nil
@@ -138,12 +138,12 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	var open []gate.ID
 	var rooms []int64
 	for _, b := range p.budgets {
-		if !p.state.Exhausted[b] {
+		if !p.State.Exhausted[b] {
 			open, rooms = append(open, b), append(rooms, int64(p.batch))
 		}
 	}
 	for _, g := range p.limits {
-		if limit := p.state.Limits[g]; limit != nil {
+		if limit := p.State.Limits[g]; limit != nil {
 			if room, unlimited := limit.Room(); unlimited || room > 0 || limit.ByReplacing() {
 				if unlimited || room > int64(p.batch) || limit.ByReplacing() {
 					room = int64(p.batch)
@@ -156,14 +156,14 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	shares := gate.Shares(rooms, p.batch)
 	for i, g := range open {
 		if shares[i] > 0 {
-			params.GateIDs, params.Counts = append(params.GateIDs, pgGate(g)), append(params.Counts, shares[i])
+			params.GateIDs, params.Counts = append(params.GateIDs, core.PgGate(g)), append(params.Counts, shares[i])
 		}
 	}
 	if len(params.GateIDs) == 0 {
 		return nil
 	}
 	var err error
-	p.waiting, err = p.c.Q.TakeWaiting(ctx, tx, params)
+	p.waiting, err = p.C.Q.TakeWaiting(ctx, tx, params)
 	// Those of different limits may compete for one that they share.
 	slices.SortFunc(p.waiting, compareWaiting)
 	return err
@@ -183,12 +183,12 @@ func (p *gatePass) takeOthers(ctx context.Context, tx *core.Txn) error {
 	for i := range p.waiting {
 		w := waitingOf(&p.waiting[i])
 		for _, b := range w.Budgets {
-			if _, known := p.state.Exhausted[b]; !known {
+			if _, known := p.State.Exhausted[b]; !known {
 				budgets[b] = true
 			}
 		}
 		for _, u := range w.Uses {
-			if units[u.Limit] += u.Units; p.taken[u.Limit] == nil && !slices.Contains(p.limits, u.Limit) {
+			if units[u.Limit] += u.Units; p.Taken[u.Limit] == nil && !slices.Contains(p.limits, u.Limit) {
 				limits[u.Limit] = true
 				p.name(u.Limit, id.ExecutionIDFromRow(p.waiting[i].PartitionKey, p.waiting[i].ExecutionID))
 			}
@@ -197,40 +197,40 @@ func (p *gatePass) takeOthers(ctx context.Context, tx *core.Txn) error {
 	if err := p.readBudgets(ctx, tx, slices.Collect(maps.Keys(budgets))); err != nil {
 		return err
 	}
-	if err := p.take(ctx, tx, slices.Collect(maps.Keys(limits))); err != nil {
+	if err := p.Take(ctx, tx, slices.Collect(maps.Keys(limits))); err != nil {
 		return err
 	}
-	all := slices.SortedFunc(maps.Keys(units), compareGates)
+	all := slices.SortedFunc(maps.Keys(units), core.CompareGates)
 	// There may be room for one unit, but not for all that these executions take.
-	need := make(map[*takenGate]int64)
+	need := make(map[*core.TakenGate]int64)
 	for g, n := range units {
-		if t := p.taken[g]; t != nil {
+		if t := p.Taken[g]; t != nil {
 			need[t] = n
 		}
 	}
-	return p.count(ctx, tx, all, func(t *takenGate) int64 { return need[t] })
+	return p.Count(ctx, tx, all, func(t *core.TakenGate) int64 { return need[t] })
 }
 
 // apply decides and writes.
 func (p *gatePass) apply(ctx context.Context, tx *core.Txn) (int, error) {
 	var admit db.AdmitExecutionsParams
 	var move db.MoveWaitingParams
-	admit.NowMs = p.Engine.c.NowMs()
+	admit.NowMs = p.C.NowMs()
 	for i := range p.waiting {
 		row := &p.waiting[i]
 		w := waitingOf(row)
-		switch d := p.state.Decide(w); d.Verb {
+		switch d := p.State.Decide(w); d.Verb {
 		case gate.Admit:
 			admit.PartitionKeys, admit.ExecutionIDs = append(admit.PartitionKeys, row.PartitionKey), append(admit.ExecutionIDs, core.PgUUID(row.ExecutionID))
 			tx.Due.Resumed(row.LaneID)
 			p.noteAdmission(row, w.Budgets)
-			p.use(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), w.Uses)
+			p.Use(id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), w.Uses)
 		case gate.Move:
 			move.PartitionKeys, move.ExecutionIDs = append(move.PartitionKeys, row.PartitionKey), append(move.ExecutionIDs, core.PgUUID(row.ExecutionID))
-			move.GateIDs, move.AreBudgets = append(move.GateIDs, pgGate(d.To)), append(move.AreBudgets, d.Budget)
+			move.GateIDs, move.AreBudgets = append(move.GateIDs, core.PgGate(d.To)), append(move.AreBudgets, d.Budget)
 			p.more = true
 		case gate.Leave:
-			p.busy = p.busy || d.Busy
+			p.Busy = p.Busy || d.Busy
 		}
 	}
 	p.more = p.more || len(p.waiting) >= p.batch
@@ -243,15 +243,15 @@ func (p *gatePass) apply(ctx context.Context, tx *core.Txn) (int, error) {
 func (p *gatePass) write(ctx context.Context, tx *core.Txn, admit db.AdmitExecutionsParams, move db.MoveWaitingParams) error {
 	var steps []core.Step
 	if len(admit.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.AdmitExecutions(ctx, conn, admit) })
+		steps = append(steps, func(conn db.DBTX) error { return p.C.Q.AdmitExecutions(ctx, conn, admit) })
 	}
 	if len(move.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.MoveWaiting(ctx, conn, move) })
+		steps = append(steps, func(conn db.DBTX) error { return p.C.Q.MoveWaiting(ctx, conn, move) })
 	}
 	if len(p.let.ExecutionIDs) > 0 {
-		steps = append(steps, func(conn db.DBTX) error { return p.c.Q.InsertBudgetAdmissions(ctx, conn, p.let) })
+		steps = append(steps, func(conn db.DBTX) error { return p.C.Q.InsertBudgetAdmissions(ctx, conn, p.let) })
 	}
-	if steps = append(steps, p.admissions(ctx)...); len(steps) == 0 {
+	if steps = append(steps, p.Admissions(ctx)...); len(steps) == 0 {
 		return nil
 	}
 	return pgtx.InOneTrip(ctx, tx, steps...)
@@ -277,11 +277,11 @@ func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 // commit. No creation of executions makes them, since an idle row may be gone when an execution waits at last. It reports
 // whether the pass should be repeated.
 func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error) {
-	params := db.EnsureGatesParams{NowMs: p.Engine.c.NowMs()}
-	slices.SortFunc(p.missing, compareGates)
-	for _, g := range slices.Compact(p.missing) {
+	params := db.EnsureGatesParams{NowMs: p.C.NowMs()}
+	slices.SortFunc(p.Missing, core.CompareGates)
+	for _, g := range slices.Compact(p.Missing) {
 		if x, named := p.namedBy[g]; named {
-			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
+			params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, core.GatePartition(g)), append(params.GateIDs, core.PgGate(g))
 			params.ExecutionPartitionKeys = append(params.ExecutionPartitionKeys, x.Partition())
 			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.UUID()))
 		}
@@ -289,11 +289,11 @@ func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error
 	if len(params.GateIDs) == 0 {
 		return false, nil
 	}
-	_, err = core.InStatement(ctx, p.Engine.c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
-		return struct{}{}, p.c.Q.EnsureGates(ctx, conn, params)
+	_, err = core.InStatement(ctx, p.C, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+		return struct{}{}, p.C.Q.EnsureGates(ctx, conn, params)
 	})
 	if errors.Is(err, fferr.ErrBusy) {
-		p.busy = true
+		p.Busy = true
 		return false, nil
 	}
 	return err == nil, err

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -9,15 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/state"
 )
-
-// CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
-const CancelledByLimit = "limit"
 
 // findSurplus finds the executions that full limits cancel, while the pass has them locked. admitted and moved no longer wait.
 func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved []pgtype.UUID) error {
@@ -26,12 +24,12 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 		params.But = []pgtype.UUID{} // NULL would exclude all
 	}
 	list := func(g gate.ID, units int64) {
-		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, gatePartition(g)), append(params.GateIDs, pgGate(g))
-		params.WhenFull, params.Units = append(params.WhenFull, string(p.taken[g].whenFull)), append(params.Units, units)
+		params.PartitionKeys, params.GateIDs = append(params.PartitionKeys, core.GatePartition(g)), append(params.GateIDs, core.PgGate(g))
+		params.WhenFull, params.Units = append(params.WhenFull, p.Taken[g].WhenFull), append(params.Units, units)
 	}
 	for _, g := range p.limits {
-		t := p.taken[g]
-		if t == nil || t.whenFull == WaitForRoom || t.whenFull == "" {
+		t := p.Taken[g]
+		if t == nil || t.WhenFull == "wait" || t.WhenFull == "" {
 			continue
 		}
 		p.more = p.more || t.NeedsCount(1) // the next pass knows whether it is full
@@ -39,7 +37,7 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 			list(g, 0)
 		}
 	}
-	for g, t := range p.taken {
+	for g, t := range p.Taken {
 		if units := t.Surplus(); units > 0 {
 			list(g, units)
 		}
@@ -47,19 +45,19 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	if len(params.GateIDs) == 0 {
 		return nil
 	}
-	rows, err := p.c.Q.ListSurplus(ctx, tx, params)
+	rows, err := p.C.Q.ListSurplus(ctx, tx, params)
 	for i := range rows {
 		row := &rows[i]
 		at := row.GateID
 		how := core.Cancel{
 			ID: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
 			Cancellation: core.Cancellation{
-				Source: CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.taken[at.Bytes].name), RevokedBy: core.RevokedByOperator,
+				Source: engine.CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.Taken[at.Bytes].Name), RevokedBy: core.RevokedByOperator,
 			},
 			Check: func(x *core.HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.FfxGateID == at, nil },
 		}
 		if !row.Waits {
-			how.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.taken[at.Bytes].name)
+			how.Reason = fmt.Sprintf("another execution takes its place in the limit %s", p.Taken[at.Bytes].Name)
 			how.Check = func(x *core.HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.Admitted, nil }
 		}
 		p.surplus = append(p.surplus, how)
@@ -69,13 +67,13 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 
 // cancelSurplus cancels executions that a pass has found, unless they have moved on. It returns how many it has cancelled.
 // Locked ones are looked at again soon.
-func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
+func (u *Upkeep) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
 	for len(p.surplus) > 0 {
-		some := p.surplus[:min(len(p.surplus), MaxBatch)]
+		some := p.surplus[:min(len(p.surplus), engine.MaxBatch)]
 		p.surplus = p.surplus[len(some):]
 		outcomes := make([]fferr.Outcome[struct{}], len(some))
 		all := core.ValidItems(outcomes, func(int) error { return nil })
-		if err := e.c.Impatient().CancelEach(ctx, "cancel executions", some, all, outcomes); err != nil {
+		if err := u.c.Impatient().CancelEach(ctx, "cancel executions", some, all, outcomes); err != nil {
 			return cancelled, err
 		}
 		for _, err := range core.ErrorsOf(outcomes) {
@@ -83,7 +81,7 @@ func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 			case err == nil:
 				cancelled++
 			case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
-				p.busy = true
+				p.Busy = true
 			case !errors.Is(err, fferr.ErrEnded) && !errors.Is(err, fferr.ErrNotFound):
 				return cancelled, err
 			}
@@ -97,11 +95,11 @@ func (e *Engine) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 func (p *gatePass) noteAdmission(row *db.TakeWaitingRow, budgets []gate.ID) {
 	for _, b := range budgets {
 		if p.cancelling[b] {
-			p.let.PartitionKeys = append(p.let.PartitionKeys, p.cfg.Partitions.BudgetPartition(id.BudgetID(b)))
+			p.let.PartitionKeys = append(p.let.PartitionKeys, p.C.Partitions.BudgetPartition(id.BudgetID(b)))
 			p.let.BudgetIDs = append(p.let.BudgetIDs, id.BudgetID(b).String())
 			p.let.ExecutionPartitions = append(p.let.ExecutionPartitions, row.PartitionKey)
 			p.let.ExecutionIDs = append(p.let.ExecutionIDs, core.PgUUID(row.ExecutionID))
 		}
 	}
-	p.let.NowMs, p.let.LookMs = p.Engine.c.NowMs(), core.AdmissionLook.Milliseconds()
+	p.let.NowMs, p.let.LookMs = p.C.NowMs(), core.AdmissionLook.Milliseconds()
 }

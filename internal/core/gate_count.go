@@ -1,4 +1,4 @@
-package engine
+package core
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
-	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
@@ -29,15 +28,20 @@ var fromFirst = lookedAt{-1, pgtype.UUID{Valid: true}}
 
 // page notes how many admissions of a key a count examines, and from where on. All of them if an execution could be cancelled for
 // want of room, or if there is no window.
-func (p *gateLocks) page(g gate.ID, t *takenGate) {
+func (p *GateLocks) page(g gate.ID, t *TakenGate) {
 	t.page, t.looked = math.MaxInt32, fromFirst
-	if p.whole || t.windowMs == 0 || t.whenFull != "" && t.whenFull != WaitForRoom {
+	if p.Whole || t.windowMs == 0 || t.WhenFull != "" && t.WhenFull != "wait" {
 		return
 	}
 	t.page = countPage
-	if at, known := p.pages.of(g); known {
+	if at, known := pagesOf(p.C).of(g); known {
 		t.looked = at
 	}
+}
+
+// pagesOf returns the memory of counts of an engine.
+func pagesOf(c *Core) *gatePages {
+	return Memory(c, func() *gatePages { return &gatePages{} })
 }
 
 // gatePages has the positions of the counts of this process, of keys with more admissions than a page.
@@ -66,30 +70,30 @@ func (m *gatePages) note(g gate.ID, at lookedAt) {
 	}
 }
 
-// count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
+// Count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
 // pages have something to note.
-func (p *gateLocks) count(ctx context.Context, tx *core.Txn, gates []gate.ID, needs func(*takenGate) int64) error {
+func (p *GateLocks) Count(ctx context.Context, tx *Txn, gates []gate.ID, needs func(*TakenGate) int64) error {
 	for {
 		short := slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
-			t := p.taken[g]
+			t := p.Taken[g]
 			return t == nil || t.tired || !t.NeedsCount(needs(t))
 		})
 		if len(short) == 0 {
 			return nil
 		}
-		if err := p.countPages(ctx, tx, short); err != nil {
+		if err := p.CountPages(ctx, tx, short); err != nil {
 			return err
 		}
 	}
 }
 
-// countPages counts one page of each locked limit.
-func (p *gateLocks) countPages(ctx context.Context, tx *core.Txn, gates []gate.ID) error {
-	params := db.CountGatesParams{NowMs: p.Engine.c.NowMs()}
+// CountPages counts one page of each locked limit.
+func (p *GateLocks) CountPages(ctx context.Context, tx *Txn, gates []gate.ID) error {
+	params := db.CountGatesParams{NowMs: p.C.NowMs()}
 	for _, g := range gates {
-		if t := p.taken[g]; t != nil {
-			params.PartitionKeys = append(params.PartitionKeys, gatePartition(g))
-			params.GateIDs = append(params.GateIDs, pgGate(g))
+		if t := p.Taken[g]; t != nil {
+			params.PartitionKeys = append(params.PartitionKeys, GatePartition(g))
+			params.GateIDs = append(params.GateIDs, PgGate(g))
 			params.WindowMs, params.PageSizes = append(params.WindowMs, t.windowMs), append(params.PageSizes, t.page)
 			params.LastMs = append(params.LastMs, t.looked.ms)
 			params.LastExecutionIDs = append(params.LastExecutionIDs, t.looked.execution)
@@ -98,7 +102,7 @@ func (p *gateLocks) countPages(ctx context.Context, tx *core.Txn, gates []gate.I
 	if len(params.GateIDs) == 0 {
 		return nil
 	}
-	counts, err := p.Engine.countGates(ctx, tx, params)
+	counts, err := CountGates(ctx, p.C, tx, params)
 	for i := range counts {
 		p.noteCount(&counts[i])
 	}
@@ -111,17 +115,17 @@ type gateCount struct {
 	moreOver bool // some settled admissions whose windows are over may be left
 }
 
-// countGates counts the use of locked keys, and prunes their settled admissions, in one round trip.
-func (e *Engine) countGates(ctx context.Context, tx *core.Txn, params db.CountGatesParams) ([]gateCount, error) {
+// CountGates counts the use of locked keys, and prunes their settled admissions, in one round trip.
+func CountGates(ctx context.Context, c *Core, tx *Txn, params db.CountGatesParams) ([]gateCount, error) {
 	var counted []db.CountGatesRow
 	var pruned []db.PruneSettledUsesRow
 	err := pgtx.InOneTrip(ctx, tx,
 		func(conn db.DBTX) (err error) {
-			counted, err = e.c.Q.CountGates(ctx, conn, params)
+			counted, err = c.Q.CountGates(ctx, conn, params)
 			return err
 		},
 		func(conn db.DBTX) (err error) {
-			pruned, err = e.c.Q.PruneSettledUses(ctx, conn, db.PruneSettledUsesParams{
+			pruned, err = c.Q.PruneSettledUses(ctx, conn, db.PruneSettledUsesParams{
 				NowMs: params.NowMs, PartitionKeys: params.PartitionKeys, GateIDs: params.GateIDs, WindowMs: params.WindowMs, PageSizes: params.PageSizes,
 			})
 			return err
@@ -153,31 +157,31 @@ func (c *gateCount) add(settled *db.PruneSettledUsesRow) {
 }
 
 // noteCount notes the findings of a count.
-func (p *gateLocks) noteCount(row *gateCount) {
-	t := p.taken[row.GateID.Bytes]
-	t.changed = t.changed || t.Held != row.Held || t.Started != row.Started
+func (p *GateLocks) noteCount(row *gateCount) {
+	t := p.Taken[row.GateID.Bytes]
+	t.Changed = t.Changed || t.Held != row.Held || t.Started != row.Started
 	t.Held, t.Started = row.Held, row.Started
 	t.Counted = row.Whole && !row.moreOver
 	t.tired = !t.Counted && !row.moreOver && row.Changes < int64(t.page/4)
 	if t.page < math.MaxInt32 {
 		t.looked = lookedAt{row.LookedAtMs, row.LookedExecutionID}
-		p.pages.note(row.GateID.Bytes, t.looked)
+		pagesOf(p.C).note(row.GateID.Bytes, t.looked)
 	}
 	// A start that is not known yet may come, or not: look again.
-	if t.nextMs = 0; t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
-		t.nextMs = row.FirstStartMs + t.windowMs
-		p.wakeAt(t.nextMs)
-		t.changed = t.changed || !row.NotStarted
+	if t.NextMs = 0; t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
+		t.NextMs = row.FirstStartMs + t.windowMs
+		p.wakeAt(t.NextMs)
+		t.Changed = t.Changed || !row.NotStarted
 		if !t.Counted || row.NotStarted || t.Concurrent != gate.None && t.Held >= t.Concurrent {
-			t.nextMs = 0
+			t.NextMs = 0
 		}
 	}
 }
 
-// wholeCount has the parameters of a count of all admissions of one key.
-func wholeCount(g gate.ID, windowMs int64, nowMs *int64) db.CountGatesParams {
+// WholeCount has the parameters of a count of all admissions of one key.
+func WholeCount(g gate.ID, windowMs int64, nowMs *int64) db.CountGatesParams {
 	return db.CountGatesParams{
-		NowMs: nowMs, PartitionKeys: []int16{gatePartition(g)}, GateIDs: []pgtype.UUID{pgGate(g)}, WindowMs: []int64{windowMs},
+		NowMs: nowMs, PartitionKeys: []int16{GatePartition(g)}, GateIDs: []pgtype.UUID{PgGate(g)}, WindowMs: []int64{windowMs},
 		PageSizes: []int32{math.MaxInt32}, LastMs: []int64{fromFirst.ms}, LastExecutionIDs: []pgtype.UUID{fromFirst.execution},
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const idleKeyAfter = time.Hour
 // so wide that an admission never needs a count.
 const crowdedKey = 1000
 
-// keySweep is where the next the job forget_limit_keys continues.
+// keySweep is where the next call of the job forget_limit_keys continues.
 type keySweep struct {
 	mu    sync.Mutex
 	after core.RowPosition
@@ -32,18 +32,18 @@ type keySweep struct {
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 of these keys,
 // which skips locked ones. Safe to repeat and to run in any number of processes.
-func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
-	e := m.e.impatient()
+	u = u.impatient()
 	if batch < 1 || batch > core.MaxSweep {
 		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}
-	e.keySweep.mu.Lock()
-	from := e.keySweep.after
-	e.keySweep.mu.Unlock()
+	u.keySweep.mu.Lock()
+	from := u.keySweep.after
+	u.keySweep.mu.Unlock()
 	partition, after := from.After()
-	rows, err := e.c.Q.ListIdleGates(ctx, e.c.Reader(), db.ListIdleGatesParams{
-		NowMs: e.c.NowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
+	rows, err := u.c.Q.ListIdleGates(ctx, u.c.Reader(), db.ListIdleGatesParams{
+		NowMs: u.c.NowMs(), IdleMs: idleKeyAfter.Milliseconds(), Crowded: crowdedKey, AfterPartitionKey: partition, AfterGateID: after, PageSize: int32(batch),
 	})
 	if err != nil {
 		return 0, core.Wrap(op, err)
@@ -63,51 +63,51 @@ func (m Maintenance) ForgetLimitKeys(ctx context.Context, batch int) (int, error
 	for len(due) > 0 {
 		some := due[:min(len(due), maxPassGates)]
 		due = due[len(some):]
-		n, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) { return e.forgetKeys(ctx, tx, some) })
+		n, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) { return u.forgetKeys(ctx, tx, some) })
 		forgotten += n
 		if err != nil {
 			return forgotten, err
 		}
 	}
-	e.keySweep.mu.Lock()
-	if e.keySweep.after == from { // no other call has moved it
-		e.keySweep.after = next
+	u.keySweep.mu.Lock()
+	if u.keySweep.after == from { // no other call has moved it
+		u.keySweep.after = next
 	}
-	e.keySweep.mu.Unlock()
+	u.keySweep.mu.Unlock()
 	return forgotten, nil
 }
 
 // forgetKeys locks keys, counts them, and deletes those that are not in use.
-func (e *Engine) forgetKeys(ctx context.Context, tx *core.Txn, keys []gate.ID) (int, error) {
-	pass := gateLocks{Engine: e, whole: true}
-	pass.begin()
-	if err := pass.take(ctx, tx, keys); err != nil {
+func (u *Upkeep) forgetKeys(ctx context.Context, tx *core.Txn, keys []gate.ID) (int, error) {
+	pass := core.GateLocks{C: u.c, Whole: true}
+	pass.Begin()
+	if err := pass.Take(ctx, tx, keys); err != nil {
 		return 0, err
 	}
-	if err := pass.countPages(ctx, tx, keys); err != nil {
+	if err := pass.CountPages(ctx, tx, keys); err != nil {
 		return 0, err
 	}
 	var unused db.DropIdleGatesParams
-	counted := db.RaiseGatesParams{NowMs: e.c.NowMs()}
+	counted := db.RaiseGatesParams{NowMs: u.c.NowMs()}
 	for _, g := range keys {
-		switch t := pass.taken[g]; {
+		switch t := pass.Taken[g]; {
 		case t == nil:
 		case t.Held == 0 && t.Started == 0:
-			unused.PartitionKeys, unused.GateIDs = append(unused.PartitionKeys, gatePartition(g)), append(unused.GateIDs, pgGate(g))
-		case t.changed:
-			counted.PartitionKeys, counted.GateIDs = append(counted.PartitionKeys, gatePartition(g)), append(counted.GateIDs, pgGate(g))
+			unused.PartitionKeys, unused.GateIDs = append(unused.PartitionKeys, core.GatePartition(g)), append(unused.GateIDs, core.PgGate(g))
+		case t.Changed:
+			counted.PartitionKeys, counted.GateIDs = append(counted.PartitionKeys, core.GatePartition(g)), append(counted.GateIDs, core.PgGate(g))
 			counted.Held, counted.Started = append(counted.Held, t.Held), append(counted.Started, t.Started)
-			counted.NextAtMs, counted.Used = append(counted.NextAtMs, t.nextMs), append(counted.Used, false)
+			counted.NextAtMs, counted.Used = append(counted.NextAtMs, t.NextMs), append(counted.Used, false)
 		}
 	}
 	if len(counted.GateIDs) > 0 {
-		if err := e.c.Q.RaiseGates(ctx, tx, counted); err != nil {
+		if err := u.c.Q.RaiseGates(ctx, tx, counted); err != nil {
 			return 0, err
 		}
 	}
 	if len(unused.GateIDs) == 0 {
 		return 0, nil
 	}
-	n, err := e.c.Q.DropIdleGates(ctx, tx, unused)
+	n, err := u.c.Q.DropIdleGates(ctx, tx, unused)
 	return int(n), err
 }

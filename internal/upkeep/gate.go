@@ -1,4 +1,4 @@
-package engine
+package upkeep
 
 import (
 	"bytes"
@@ -32,24 +32,24 @@ const (
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a quota policy with a negative limit, after all others were looked
 // at. Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements, and one
 // statement for those that are new; waits for no lock. Safe to repeat and to run in any number of processes.
-func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
+func (u *Upkeep) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	const op = "admit waiting executions"
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	e := m.e.impatient()
+	u = u.impatient()
 	var round gateRound
-	round.begin(e)
+	round.begin(u)
 	ensured := 0
 	for round.done < batch {
-		pass := gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
+		pass := gatePass{GateLocks: core.GateLocks{C: u.c}, batch: batch}
 		var found []db.ScanWaitingGatesRow
-		acted, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (int, error) {
+		acted, err := core.InTx(ctx, u.c, op, func(tx *core.Txn) (int, error) {
 			var err error
-			if found, err = e.c.Q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: int32(min(maxPassGates, batch))}); err != nil {
+			if found, err = u.c.Q.ScanWaitingGates(ctx, tx, db.ScanWaitingGatesParams{AfterGateID: round.after, PageSize: int32(min(maxPassGates, batch))}); err != nil {
 				return 0, err
 			}
-			pass = gatePass{gateLocks: gateLocks{Engine: e}, batch: batch}
+			pass = gatePass{GateLocks: core.GateLocks{C: u.c}, batch: batch}
 			for i := range found {
 				pass.lookFor(&found[i])
 			}
@@ -57,7 +57,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 		})
 		if err == nil {
 			var cancelled int
-			cancelled, err = e.cancelSurplus(ctx, &pass)
+			cancelled, err = u.cancelSurplus(ctx, &pass)
 			acted += cancelled
 		}
 		again := false
@@ -78,7 +78,7 @@ func (m Maintenance) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 			break
 		}
 	}
-	round.end(e, batch)
+	round.end(u, batch)
 	return round.done, core.Wrap(op, round.corrupt)
 }
 
@@ -95,10 +95,10 @@ type gateRound struct {
 	corrupt     error
 }
 
-func (r *gateRound) begin(e *Engine) {
-	e.gates.mu.Lock()
-	defer e.gates.mu.Unlock()
-	r.from = pgtype.UUID{Bytes: e.gates.position, Valid: true}
+func (r *gateRound) begin(u *Upkeep) {
+	u.gates.mu.Lock()
+	defer u.gates.mu.Unlock()
+	r.from = pgtype.UUID{Bytes: u.gates.position, Valid: true}
 	r.after = r.from
 }
 
@@ -106,12 +106,12 @@ func (r *gateRound) begin(e *Engine) {
 func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int) {
 	r.done += acted
 	r.waits = r.waits || len(found) > 0
-	r.busy = r.busy || p.busy
-	if wait := time.Duration(p.nextMs-p.nowMs) * time.Millisecond; p.nextMs > 0 && (r.next == 0 || wait < r.next) {
+	r.busy = r.busy || p.Busy
+	if wait := time.Duration(p.NextMs-p.NowMs) * time.Millisecond; p.NextMs > 0 && (r.next == 0 || wait < r.next) {
 		r.next = max(wait, time.Millisecond)
 	}
 	if r.corrupt == nil {
-		r.corrupt = p.corrupt
+		r.corrupt = p.Corrupt
 	}
 	switch {
 	case p.more && acted > 0:
@@ -125,22 +125,22 @@ func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int)
 	}
 }
 
-func (r *gateRound) end(e *Engine, batch int) {
-	e.gates.mu.Lock()
-	defer e.gates.mu.Unlock()
+func (r *gateRound) end(u *Upkeep, batch int) {
+	u.gates.mu.Lock()
+	defer u.gates.mu.Unlock()
 	if r.waits {
-		e.places.note()
+		core.AwaitedPlacesOf(u.c).Note()
 	}
-	e.gates.position, e.gates.waits = r.after.Bytes, r.waits
+	u.gates.position, u.gates.waits = r.after.Bytes, r.waits
 	switch now := time.Now(); {
 	case r.done >= batch:
-		e.gates.next = now
+		u.gates.next = now
 	case r.busy && (r.next == 0 || busyGate < r.next):
-		e.gates.next = now.Add(busyGate)
+		u.gates.next = now.Add(busyGate)
 	case r.next > 0:
-		e.gates.next = now.Add(r.next)
+		u.gates.next = now.Add(r.next)
 	default:
-		e.gates.next = time.Time{}
+		u.gates.next = time.Time{}
 	}
 }
 
@@ -154,27 +154,27 @@ type gateMemory struct {
 
 // NextAdmission returns when the job admit_waiting of this engine should be called again because a window will have
 // room or a limit was locked, as an instant of this process; zero if neither. Ends of executions give room too: see
-// [Maintenance.AdmissionsWait].
-func (m Maintenance) NextAdmission() time.Time {
-	m.e.gates.mu.Lock()
-	defer m.e.gates.mu.Unlock()
-	return m.e.gates.next
+// [Upkeep.AdmissionsWait].
+func (u *Upkeep) NextAdmission() time.Time {
+	u.gates.mu.Lock()
+	defer u.gates.mu.Unlock()
+	return u.gates.next
 }
 
 // AdmissionsWait reports whether executions wait for budgets or limits, as far as the job admit_waiting of this engine
 // knows. While they do, call that when a reconciler reports an end.
-func (m Maintenance) AdmissionsWait() bool {
-	m.e.gates.mu.Lock()
-	defer m.e.gates.mu.Unlock()
-	return m.e.gates.waits
+func (u *Upkeep) AdmissionsWait() bool {
+	u.gates.mu.Lock()
+	defer u.gates.mu.Unlock()
+	return u.gates.waits
 }
 
 // Gated receives a value when this engine has created executions that wait for budgets or limits, or has given these room.
 // Then call the job admit_waiting soon.
-func (m Maintenance) Gated() <-chan struct{} { return m.e.c.Gated }
+func (u *Upkeep) Gated() <-chan struct{} { return u.c.Gated }
 
-// OnGated calls wake when the reason for [Maintenance.Gated] arises in any process, until stop is called: this process at once,
-// others while a call of [Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
-func (m Maintenance) OnGated(wake func()) (stop func()) {
-	return m.e.c.OnNotification(core.GateChannel, false, wake) // after a new connection the database is asked anyway
+// OnGated calls wake when the reason for [Upkeep.Gated] arises in any process, until stop is called: this process at once,
+// others while a call of [engine.Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
+func (u *Upkeep) OnGated(wake func()) (stop func()) {
+	return u.c.OnNotification(core.GateChannel, false, wake) // after a new connection the database is asked anyway
 }
