@@ -4,11 +4,11 @@ package rule
 var (
 	ReleasedMigrationChanged = add(Rule{
 		Name: "released-migration-changed", Severities: []string{"blocking"},
-		About: "the way up of a migration that the base branch has is another one",
+		About: "the way up of a migration the base branch has is another one",
 	})
 	ReleasedMigrationRemoved = add(Rule{
 		Name: "released-migration-removed", Severities: []string{"blocking"},
-		About: "a migration that the base branch has is gone",
+		About: "a migration the base branch has is gone",
 	})
 	ReleasedWayDownChanged = add(Rule{
 		Name: "released-way-down-changed", Severities: []string{"advice"},
@@ -24,7 +24,7 @@ var (
 	})
 	OutsideTransaction = add(Rule{
 		Name: "outside-transaction", Severities: []string{"blocking"},
-		About: "a statement that PostgreSQL refuses inside a transaction, in a migration that is one",
+		About: "a statement PostgreSQL refuses inside a transaction, in a migration that is one",
 	})
 	ConcurrentlyNotAlone = add(Rule{
 		Name: "concurrently-not-alone", Severities: []string{"blocking"},

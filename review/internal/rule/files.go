@@ -41,6 +41,6 @@ var (
 	})
 	StatementNotRun = add(Rule{
 		Name: "statement-not-run", Severities: []string{"risk", "note"},
-		About: "a statement about a role or another object outside the database, COPY … FROM STDIN, or a change to an extension that the review made: the review leaves it out",
+		About: "a statement about a role or another object outside the database, COPY … FROM STDIN, or a change to an extension the review made: the review leaves it out",
 	})
 )

@@ -34,7 +34,7 @@ var (
 	})
 	RowSecurityHidesRows = add(Rule{
 		Name: "row-security-hides-rows", Severities: []string{"risk"},
-		About:  "row security is switched on or a policy is dropped: programs no longer see rows that they saw",
+		About:  "row security is switched on or a policy is dropped: programs no longer see rows they saw",
 		Advice: "Create the policies in a migration before, for each role that programs use, and try the queries as these roles.",
 	})
 	FailsOnRows = add(Rule{
@@ -43,6 +43,6 @@ var (
 	})
 	MigrationFailsOnRows = add(Rule{
 		Name: "migration-fails-on-rows", Severities: []string{"blocking"},
-		About: "a migration that an empty database takes is refused by one with rows",
+		About: "a migration an empty database takes is refused by one with rows",
 	})
 )

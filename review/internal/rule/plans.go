@@ -4,7 +4,7 @@ package rule
 var (
 	SequentialScan = add(Rule{
 		Name: "sequential-scan", Severities: []string{"blocking", "risk", "advice", "note"},
-		About: "a table counted as large is read whole. Blocking for generic and custom plan alike, a risk for the generic one alone, advice for the custom one alone. Going through a whole index for a condition that the index does not hold counts too, as a risk at most, since a LIMIT may end it",
+		About: "a table counted as large is read whole. Blocking for generic and custom plan alike, a risk for the generic one alone, advice for the custom one alone. Going through a whole index for a condition the index does not hold counts too, as a risk at most, since a LIMIT may end it",
 	})
 	LargeSort = add(Rule{
 		Name: "large-sort", Severities: []string{"blocking", "risk", "advice", "note"},

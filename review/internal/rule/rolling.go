@@ -29,6 +29,6 @@ var (
 	})
 	RollingCachedPlan = add(Rule{
 		Name: "rolling-cached-plan", Severities: []string{"advice"},
-		About: "the types of a query's results change, so that its prepared statement fails once in each session that has it",
+		About: "the types of a query's results change, so its prepared statement fails once in each session that has it",
 	})
 )
