@@ -88,7 +88,7 @@ type GetCallerAdmissionRow struct {
 // last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
 // the policy.
 //
-// Used by: engine.CheckAdmission.
+// Used by: interop.CheckAdmission.
 // Locks: none. Reads the gate under the lock of LockQuotaGate.
 func (q *Queries) GetCallerAdmission(ctx context.Context, db DBTX, arg GetCallerAdmissionParams) (GetCallerAdmissionRow, error) {
 	row := db.QueryRow(ctx, getCallerAdmission,
@@ -132,7 +132,7 @@ type LockGateParams struct {
 
 // LockGate locks the row of a quota policy at the gate, if it has one.
 //
-// Used by: engine.ReleaseAdmission.
+// Used by: interop.ReleaseAdmission.
 // Locks: gates waits (the row FOR NO KEY UPDATE).
 func (q *Queries) LockGate(ctx context.Context, db DBTX, arg LockGateParams) error {
 	_, err := db.Exec(ctx, lockGate, arg.PartitionKey, arg.GateID)
@@ -167,7 +167,7 @@ type LockQuotaGateParams struct {
 // LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
 // not exist.
 //
-// Used by: engine.CheckAdmission, engine.SetQuotaPolicy, engine.DeleteQuotaPolicy.
+// Used by: interop.CheckAdmission, interop.SetQuotaPolicy, interop.DeleteQuotaPolicy.
 // Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 func (q *Queries) LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error {
 	_, err := db.Exec(ctx, lockQuotaGate,
@@ -200,7 +200,7 @@ type ReleaseCallerAdmissionParams struct {
 // ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
 // on counting. No row: it has none.
 //
-// Used by: engine.ReleaseAdmission.
+// Used by: interop.ReleaseAdmission.
 // Locks: gates held (UPDATE of admissions).
 func (q *Queries) ReleaseCallerAdmission(ctx context.Context, db DBTX, arg ReleaseCallerAdmissionParams) (int64, error) {
 	result, err := db.Exec(ctx, releaseCallerAdmission, arg.PartitionKey, arg.GateID, arg.ExecutionID)

@@ -184,8 +184,8 @@ type LeaseTakenExecutionsParams struct {
 // reclaims are added to the number of lost leases.
 //
 // Passages: claim_running, claim_timer, claim_events, claim_attempts.
-// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
-// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+// Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, interop.ClaimExecution,
+// interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 // Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 func (q *Queries) LeaseTakenExecutions(ctx context.Context, db DBTX, arg LeaseTakenExecutionsParams) error {
 	_, err := db.Exec(ctx, leaseTakenExecutions,

@@ -18,7 +18,7 @@ SELECT ffx_now_ms($1)::bigint AS now_ms
 //
 // Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 // engine.CreateExecutions, engine.CreateFlow, upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines,
-// upkeep.RepairQueue, engine.VerifyGrant, upkeep.CancelSiblings,
+// upkeep.RepairQueue, interop.VerifyGrant, upkeep.CancelSiblings,
 // upkeep.RepairGroups, upkeep.ResumeCallers.
 // Locks: none.
 func (q *Queries) GetNow(ctx context.Context, db DBTX, nowMs *int64) (int64, error) {

@@ -51,8 +51,8 @@ type LockCurrentAttemptsParams struct {
 // may have none.
 //
 // Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
-// operator.Replay, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
-// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block,
+// operator.Replay, interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim,
+// interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution, operator.Block,
 // operator.Unblock, engine.Resume, operator.ReissueToken.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 func (q *Queries) LockCurrentAttempts(ctx context.Context, db DBTX, arg LockCurrentAttemptsParams) error {
@@ -106,7 +106,7 @@ type ReadExecutionForecastsRow struct {
 // row: the execution does not exist.
 //
 // Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
-// operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, engine.ReclaimExecution,
+// operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, interop.ReclaimExecution,
 // upkeep.CancelFlows.
 // Locks: none.
 func (q *Queries) ReadExecutionForecasts(ctx context.Context, db DBTX, arg ReadExecutionForecastsParams) ([]ReadExecutionForecastsRow, error) {
@@ -350,9 +350,9 @@ type ReadHeldExecutionsRow struct {
 // Passages: held_execution, held_attempt.
 // Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
 // operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
-// operator.Revoke, operator.Replay, operator.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
-// engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
-// engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
+// operator.Revoke, operator.Replay, operator.ReplayWhere, interop.IssueClaimGrant, interop.ClaimForWorker,
+// interop.ClaimExecution, interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.IssueReclaimGrant,
+// interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 // engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy.
 // Locks: none. The caller has locked the rows it reads.

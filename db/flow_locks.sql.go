@@ -48,7 +48,7 @@ type LockFlowRowsRow struct {
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
 // upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
-// engine.CancelExecution, engine.WaitForChildren, operator.Replay, engine.ReclaimExecution,
+// engine.CancelExecution, engine.WaitForChildren, operator.Replay, interop.ReclaimExecution,
 // engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 // Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 func (q *Queries) LockFlowRows(ctx context.Context, db DBTX, arg LockFlowRowsParams) ([]LockFlowRowsRow, error) {
@@ -85,7 +85,7 @@ FROM (
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
 // upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
-// engine.CancelExecution, engine.WaitForChildren, operator.Replay, engine.ReclaimExecution,
+// engine.CancelExecution, engine.WaitForChildren, operator.Replay, interop.ReclaimExecution,
 // engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.

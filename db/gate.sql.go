@@ -323,7 +323,7 @@ type CountGatesRow struct {
 // page begins. changes: how many of the page it has changed.
 //
 // Passages: gate_judged, gate_started, gate_summed.
-// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 func (q *Queries) CountGates(ctx context.Context, db DBTX, arg CountGatesParams) ([]CountGatesRow, error) {
 	rows, err := db.Query(ctx, countGates,
@@ -494,7 +494,7 @@ type InsertGateUsesParams struct {
 // again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 // counts as a start at once.
 //
-// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
+// Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 // Locks: gates held (INSERT and UPDATE of admissions).
 func (q *Queries) InsertGateUses(ctx context.Context, db DBTX, arg InsertGateUsesParams) error {
 	_, err := db.Exec(ctx, insertGateUses,
@@ -836,7 +836,7 @@ type PruneSettledUsesRow struct {
 // which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
 // windows are over may be left.
 //
-// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 func (q *Queries) PruneSettledUses(ctx context.Context, db DBTX, arg PruneSettledUsesParams) ([]PruneSettledUsesRow, error) {
 	rows, err := db.Query(ctx, pruneSettledUses,
@@ -904,7 +904,7 @@ type RaiseGatesParams struct {
 
 // RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 //
-// Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+// Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (UPDATE).
 func (q *Queries) RaiseGates(ctx context.Context, db DBTX, arg RaiseGatesParams) error {
 	_, err := db.Exec(ctx, raiseGates,

@@ -29,8 +29,8 @@ type DeleteGrantsParams struct {
 
 // DeleteGrants deletes the grants of some kinds an execution has.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
-// engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution,
+// interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 // Locks: L5 waits (DELETE). The execution is locked by the caller.
 func (q *Queries) DeleteGrants(ctx context.Context, db DBTX, arg DeleteGrantsParams) error {
 	_, err := db.Exec(ctx, deleteGrants, arg.PartitionKey, arg.ExecutionID, arg.Kinds)
@@ -78,7 +78,7 @@ type EndReclaimedAttemptParams struct {
 // EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the epoch,
 // so the former holder is refused.
 //
-// Used by: engine.ReclaimExecution.
+// Used by: interop.ReclaimExecution.
 // Locks: L2 held.
 func (q *Queries) EndReclaimedAttempt(ctx context.Context, db DBTX, arg EndReclaimedAttemptParams) error {
 	_, err := db.Exec(ctx, endReclaimedAttempt,
@@ -116,8 +116,8 @@ type GetGrantRow struct {
 
 // GetGrant reads the worker a grant of an execution was issued to. No row: the grant does not exist, or no longer does.
 //
-// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
-// engine.ReclaimExecution.
+// Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+// interop.ReclaimExecution.
 // Locks: none.
 func (q *Queries) GetGrant(ctx context.Context, db DBTX, arg GetGrantParams) (GetGrantRow, error) {
 	row := db.QueryRow(ctx, getGrant,
@@ -156,7 +156,7 @@ type HoldForGrantParams struct {
 
 // HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker.
 // Locks: L1 held; queue held, by the execution's row.
 func (q *Queries) HoldForGrant(ctx context.Context, db DBTX, arg HoldForGrantParams) error {
 	_, err := db.Exec(ctx, holdForGrant, arg.NowMs, arg.PartitionKey, arg.ExecutionID)
@@ -215,7 +215,7 @@ type InsertGrantParams struct {
 // InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
 // millisecond.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant.
 // Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 func (q *Queries) InsertGrant(ctx context.Context, db DBTX, arg InsertGrantParams) error {
 	_, err := db.Exec(ctx, insertGrant,
@@ -270,8 +270,8 @@ type ListGrantsRow struct {
 
 // ListGrants reads the grants of one kind an execution has, the newest first.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
-// engine.ReclaimExecution.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+// interop.ReclaimExecution.
 // Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 func (q *Queries) ListGrants(ctx context.Context, db DBTX, arg ListGrantsParams) ([]ListGrantsRow, error) {
 	rows, err := db.Query(ctx, listGrants, arg.PartitionKey, arg.ExecutionID, arg.Kind)
@@ -370,8 +370,8 @@ type ReadGrantFactsRow struct {
 // beside those every operation on a locked execution reads.
 //
 // Passages: grant_attached.
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
-// engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution, interop.IssueGrantAndClaim,
+// interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution.
 // Locks: none. The execution and the attempt are locked by the caller.
 func (q *Queries) ReadGrantFacts(ctx context.Context, db DBTX, arg ReadGrantFactsParams) (ReadGrantFactsRow, error) {
 	row := db.QueryRow(ctx, readGrantFacts,
@@ -486,7 +486,7 @@ type ScanEligibleRow struct {
 // kinds, in this partition.
 //
 // Passages: grant_attached.
-// Used by: engine.EligibleExecutions, engine.ClaimForWorker.
+// Used by: interop.EligibleExecutions, interop.ClaimForWorker.
 // Locks: none. Spans partitions.
 func (q *Queries) ScanEligible(ctx context.Context, db DBTX, arg ScanEligibleParams) ([]ScanEligibleRow, error) {
 	rows, err := db.Query(ctx, scanEligible,
@@ -558,7 +558,7 @@ type TakeEligibleParams struct {
 // TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
 // and returns its position in the input. No row: there is none.
 //
-// Used by: engine.ClaimForWorker.
+// Used by: interop.ClaimForWorker.
 // Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
 func (q *Queries) TakeEligible(ctx context.Context, db DBTX, arg TakeEligibleParams) ([]int32, error) {
 	rows, err := db.Query(ctx, takeEligible,

@@ -46,8 +46,8 @@ type GetVerifyingKeyParams struct {
 // grace. No row: there is no such key, or no longer.
 //
 // Passages: key_verifies_until.
-// Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
-// engine.ReclaimExecution.
+// Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+// interop.ReclaimExecution.
 // Locks: none.
 func (q *Queries) GetVerifyingKey(ctx context.Context, db DBTX, arg GetVerifyingKeyParams) (bytea.Secret, error) {
 	row := db.QueryRow(ctx, getVerifyingKey, arg.Kid, arg.NowMs, arg.GraceMs)
@@ -76,7 +76,7 @@ type ListSigningKeysRow struct {
 // ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 // and secrets are as another program stored them.
 //
-// Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, operator.ReissueToken.
+// Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant, operator.ReissueToken.
 // Locks: none.
 func (q *Queries) ListSigningKeys(ctx context.Context, db DBTX) ([]ListSigningKeysRow, error) {
 	rows, err := db.Query(ctx, listSigningKeys)

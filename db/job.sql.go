@@ -50,7 +50,7 @@ type DiscardWaitingParams struct {
 //
 // Used by: upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 // upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.Replay,
-// operator.ReplayWhere, engine.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+// operator.ReplayWhere, interop.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
 // Locks: L5 waits (DELETE). The executions are locked by the caller.
 func (q *Queries) DiscardWaiting(ctx context.Context, db DBTX, arg DiscardWaitingParams) error {
@@ -128,7 +128,7 @@ type TakeCurrentAttemptsRow struct {
 //
 // Used by: upkeep.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 // engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
-// operator.ReplayWhere, engine.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
+// operator.ReplayWhere, interop.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
 // Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 func (q *Queries) TakeCurrentAttempts(ctx context.Context, db DBTX, arg TakeCurrentAttemptsParams) ([]TakeCurrentAttemptsRow, error) {
 	rows, err := db.Query(ctx, takeCurrentAttempts, arg.PartitionKeys, arg.ExecutionIDs)

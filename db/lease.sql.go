@@ -128,8 +128,8 @@ type LockExecutionsRow struct {
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
 // operator.Prioritize, operator.Delay, operator.Revoke, operator.Replay,
-// engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant,
-// engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume,
+// interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant,
+// interop.IssueReclaimGrant, interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume,
 // operator.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy, engine.SignalEach, engine.RecordStep, engine.Call, engine.TakeSignal, operator.ReplayWhere,
 // stream.Append, stream.AppendBatch.
@@ -590,7 +590,7 @@ type TakeExecutionsRow struct {
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, engine.FailExecutions, engine.ReleaseLeases,
 // engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
 // operator.ReplayWhere, engine.DelayExecutions, engine.SuspendEach, engine.RecordSteps, engine.WaitForChildrenEach,
-// engine.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
+// interop.ClaimForWorker, upkeep.ExpireGrants, upkeep.RepairQueue, upkeep.CancelSiblings, upkeep.CancelFlows,
 // upkeep.ExpireWaits, upkeep.ResumeCallers, stream.AppendEach.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
 func (q *Queries) TakeExecutions(ctx context.Context, db DBTX, arg TakeExecutionsParams) ([]TakeExecutionsRow, error) {

@@ -23,7 +23,7 @@ type DeleteQuotaPolicyParams struct {
 
 // DeleteQuotaPolicy deletes a quota policy. No row: the policy does not exist.
 //
-// Used by: engine.DeleteQuotaPolicy.
+// Used by: interop.DeleteQuotaPolicy.
 // Locks: L6 waits (the DELETE).
 func (q *Queries) DeleteQuotaPolicy(ctx context.Context, db DBTX, arg DeleteQuotaPolicyParams) (int64, error) {
 	result, err := db.Exec(ctx, deleteQuotaPolicy, arg.PartitionKey, arg.QuotaPolicyID)
@@ -59,7 +59,7 @@ type GetQuotaPolicyRow struct {
 
 // GetQuotaPolicy returns the limits of a quota policy. No row: it does not exist.
 //
-// Used by: engine.QuotaPolicy.
+// Used by: interop.GetQuotaPolicy.
 // Locks: none.
 func (q *Queries) GetQuotaPolicy(ctx context.Context, db DBTX, arg GetQuotaPolicyParams) (GetQuotaPolicyRow, error) {
 	row := db.QueryRow(ctx, getQuotaPolicy, arg.PartitionKey, arg.QuotaPolicyID)
@@ -101,7 +101,7 @@ type InsertQuotaPolicyParams struct {
 
 // InsertQuotaPolicy creates a quota policy. No row: it exists.
 //
-// Used by: engine.CreateQuotaPolicy.
+// Used by: interop.CreateQuotaPolicy.
 // Locks: L6 waits (the INSERT, for another one of the same id).
 func (q *Queries) InsertQuotaPolicy(ctx context.Context, db DBTX, arg InsertQuotaPolicyParams) (int64, error) {
 	result, err := db.Exec(ctx, insertQuotaPolicy,
@@ -142,7 +142,7 @@ type SetQuotaPolicyParams struct {
 
 // SetQuotaPolicy replaces the limits of a quota policy. No row: the policy does not exist.
 //
-// Used by: engine.SetQuotaPolicy.
+// Used by: interop.SetQuotaPolicy.
 // Locks: L6 waits (the UPDATE).
 func (q *Queries) SetQuotaPolicy(ctx context.Context, db DBTX, arg SetQuotaPolicyParams) (int64, error) {
 	result, err := db.Exec(ctx, setQuotaPolicy,

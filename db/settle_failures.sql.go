@@ -169,7 +169,7 @@ type EndUnsuccessfulRow struct {
 //
 // Passages: set_ended, set_attempt_ended, lease_events.
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
-// upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
+// upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, interop.ReclaimExecution.
 // Locks: L1 held; L2 held; L7 new.
 func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccessfulParams) ([]EndUnsuccessfulRow, error) {
 	rows, err := db.Query(ctx, endUnsuccessful,

@@ -15,27 +15,7 @@ import (
 )
 
 func (s ClaimSpec) validate() error {
-	if err := s.Lane.Validate(); err != nil {
-		return core.InvalidBecause("lane", err)
-	}
-	if err := s.Capabilities.Validate(); err != nil {
-		return core.InvalidBecause("capabilities", err)
-	}
-	for _, kind := range s.Kinds {
-		if kind == "" {
-			return core.Invalid("kinds", "must not contain an empty kind")
-		}
-		if err := core.CheckText("kinds", kind, core.MaxKind); err != nil {
-			return err
-		}
-	}
-	if err := s.Worker.Validate(); err != nil {
-		return core.InvalidBecause("worker", err)
-	}
-	if err := s.Instance.Validate(); err != nil {
-		return core.InvalidBecause("worker instance", err)
-	}
-	return checkTTL("lease TTL", s.LeaseTTL)
+	return core.CheckClaim(s.Lane, s.Capabilities, s.Kinds, s.Worker, s.Instance, s.LeaseTTL)
 }
 
 // Claim takes leases on up to limit claimable executions of a lane: highest priority first, then oldest, then by id.

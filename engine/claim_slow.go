@@ -7,7 +7,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/normalise"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -54,17 +53,17 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			if !free {
 				continue
 			}
-			next, ok := chooseAttempt(row, had, nowMs)
+			next, ok := core.ChooseAttempt(row, had, nowMs)
 			if !ok {
 				continue
 			}
-			if next.id.IsZero() {
-				next.id = attemptIDs[i]
+			if next.ID.IsZero() {
+				next.ID = attemptIDs[i]
 			}
 			x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 			c := Claimed{
 				ID:        x,
-				Lease:     spec.lease(id.Fence{Execution: x, Attempt: int(next.index), Epoch: next.epoch}, leaseIDs[i], next.id),
+				Lease:     spec.lease(id.Fence{Execution: x, Attempt: int(next.Index), Epoch: next.Epoch}, leaseIDs[i], next.ID),
 				ExpiresAt: time.UnixMilli(core.AddTTL(nowMs, spec.LeaseTTL.Milliseconds())),
 				Kind:      row.ExecutionKind,
 				Payload:   row.Payload,
@@ -72,8 +71,8 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 				Flow:      row.FlowID,
 				Priority:  int(row.Priority),
 				CreatedAt: time.UnixMilli(row.CreatedAtMs),
-				Type:      next.kind,
-				Resumed:   next.resumed,
+				Type:      next.Kind,
+				Resumed:   next.Resumed,
 				Retries:   int(row.RetryCount),
 			}
 			var timeoutAtMs int64
@@ -84,13 +83,13 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 			claimed = append(claimed, c)
 			params.PartitionKeys = append(params.PartitionKeys, row.PartitionKey)
 			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(row.ExecutionID))
-			params.AttemptIndexes = append(params.AttemptIndexes, next.index)
-			params.AttemptTypes = append(params.AttemptTypes, string(next.kind))
-			params.AttemptIDs = append(params.AttemptIDs, core.PgUUID(next.id))
+			params.AttemptIndexes = append(params.AttemptIndexes, next.Index)
+			params.AttemptTypes = append(params.AttemptTypes, string(next.Kind))
+			params.AttemptIDs = append(params.AttemptIDs, core.PgUUID(next.ID))
 			params.LeaseIDs = append(params.LeaseIDs, core.PgUUID(leaseIDs[i]))
-			params.LeaseEpochs = append(params.LeaseEpochs, next.epoch)
+			params.LeaseEpochs = append(params.LeaseEpochs, next.Epoch)
 			params.TimeoutsAtMs = append(params.TimeoutsAtMs, timeoutAtMs)
-			params.Inserted = append(params.Inserted, next.inserted)
+			params.Inserted = append(params.Inserted, next.Inserted)
 			params.Reclaims = append(params.Reclaims, 0)
 			params.DeadlinesAtMs = append(params.DeadlinesAtMs, 0)
 		}
@@ -138,69 +137,4 @@ func (e *Engine) takeAttemptsOf(
 		}
 	}
 	return attempts, nil
-}
-
-// nextAttempt is the attempt that a claim continues or opens.
-type nextAttempt struct {
-	index    int32
-	kind     state.AttemptType
-	id       id.AttemptID // zero for a new one
-	epoch    int64
-	inserted bool
-	resumed  bool
-}
-
-// chooseAttempt picks the attempt for an execution's next lease from its rows, ascending by index. An interrupted
-// attempt continues. A pending one opens at the pointer, or after the last row if a finished attempt is there. It
-// returns false if the row has a live lease and belongs to another holder.
-func chooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (nextAttempt, bool) {
-	next := nextAttempt{index: row.AttemptIndex, kind: state.InitialAttempt, inserted: true}
-	prior, err := normalise.AttemptState(row.AttemptState)
-	if err != nil {
-		return next, false
-	}
-	var at *db.TakeAttemptsOfRow // the row that gets the lease
-	switch prior {
-	case state.AttemptInterrupted:
-		for i := range attempts {
-			if attempts[i].AttemptIndex <= row.AttemptIndex {
-				at = &attempts[i]
-			}
-		}
-	default:
-		for i := range attempts {
-			if attempts[i].AttemptIndex == row.AttemptIndex {
-				at = &attempts[i]
-			}
-		}
-		if at != nil && prior != state.PendingReplayAttempt && (at.TerminalAtMs != nil || at.Outcome != nil) {
-			at = nil
-			next.index = attempts[len(attempts)-1].AttemptIndex + 1
-		}
-	}
-	switch prior {
-	case state.PendingRetryAttempt:
-		next.kind = state.RetryAttempt
-	case state.PendingReplayAttempt:
-		next.kind = state.ReplayAttempt
-	}
-	highest := row.HighestEpoch
-	if at != nil {
-		if at.LeaseExpiresAtMs != nil && *at.LeaseExpiresAtMs > nowMs {
-			return next, false
-		}
-		next.index, next.inserted = at.AttemptIndex, false
-		next.resumed = prior == state.AttemptInterrupted
-		highest = max(highest, at.LeaseEpoch)
-		if at.FfxAttemptID != nil {
-			next.id = *at.FfxAttemptID
-		}
-		if next.resumed && at.FfxAttemptType != nil {
-			if kind, err := normalise.AttemptType(*at.FfxAttemptType); err == nil {
-				next.kind = kind
-			}
-		}
-	}
-	next.epoch = highest + 1
-	return next, true
 }

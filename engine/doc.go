@@ -31,7 +31,8 @@
 //
 // Write another worker: [Engine.Claim] or [Engine.NewClaimer], [Engine.RenewLeases], [Engine.ReportProgress],
 // [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.ReleaseLeases],
-// [Engine.WaitForChildren]. Another scheduler: [Engine.Grants]. Background work: package reconcile.
+// [Engine.WaitForChildren]. Another scheduler: package interop. Background work: package
+// reconcile.
 //
 // Pass leases to other programs: [Lease.Handle], [LeaseFromHandle]; package id/wire has their bytes.
 //

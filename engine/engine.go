@@ -42,7 +42,7 @@ type Config struct {
 	// NoListener limits [Engine.Listen] to notifications from this engine, without a connection.
 	NoListener bool
 
-	// UnsignedResumeGrants makes [Grants.ClaimFromResumeGrant] accept grants whose keys this library did not make and
+	// UnsignedResumeGrants makes [interop.ClaimFromResumeGrant] accept grants whose keys this library did not make and
 	// can't verify. Any program that reaches the engine can then forge one. It is for FlowFabric schedulers that issue
 	// such grants. Default: they are refused.
 	UnsignedResumeGrants bool
@@ -138,11 +138,3 @@ func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	}
 	return time.UnixMilli(ms), nil
 }
-
-// Operator changes and deletes quota policies. The other operations for a person at a console are in package operator.
-type Operator struct {
-	e *Engine
-}
-
-// Operator returns the operations on quota policies, bound to the same pool or transaction as e.
-func (e *Engine) Operator() Operator { return Operator{e} }

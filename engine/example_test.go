@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -39,7 +38,6 @@ func TestExamples(t *testing.T) {
 	ExampleEngine_RenewLease()
 	ExampleEngine_AwaitExecution()
 	ExampleEngine_AwaitFlow()
-	ExampleGrants()
 	ExampleSignal_Send()
 	ExampleEngine_Suspend()
 	ExampleEngine_Waits()
@@ -441,49 +439,4 @@ func ExampleKey() {
 		log.Fatal(err)
 	}
 	fmt.Println(x)
-}
-
-// A scheduler grants work to a worker of its choice, which claims it with the grant. Granting requires a signing key in
-// the database.
-func ExampleGrants() {
-	ctx := context.Background()
-	pool, eng := connect(ctx)
-	defer pool.Close()
-	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Lane: "granted", Kind: "resize"})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	// The scheduler.
-	grant, err := eng.Grants().IssueClaimGrant(ctx, engine.GrantSpec{
-		Execution: created.ID, Worker: "resizer", Instance: "resizer-7", TTL: 30 * time.Second,
-	})
-	if errors.Is(err, fferr.ErrUnsupported) {
-		return // no key
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	message, err := json.Marshal(grant)
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	// The worker that received the message.
-	var received engine.ClaimGrant
-	if err := json.Unmarshal(message, &received); err != nil {
-		log.Fatal(err)
-	}
-	claimed, err := eng.Grants().ClaimExecution(ctx, engine.GrantedClaim{
-		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
-	})
-	if errors.Is(err, fferr.ErrGrantExpired) || errors.Is(err, fferr.ErrInvalidGrant) || errors.Is(err, fferr.ErrNotLeaseable) {
-		return // another worker holds it, or it was returned to its lane
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := eng.CompleteExecution(ctx, claimed.Lease, []byte("done")); err != nil {
-		log.Fatal(err)
-	}
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -345,7 +344,7 @@ func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
 	if !row.Found {
 		return nil, &fferr.NotFoundError{Entity: "execution", ID: x.String()}
 	}
-	return resultOf(x, &db.GetExecutionResultRow{
+	return core.ResultOf(x, &db.GetExecutionResultRow{
 		Result:             row.Result,
 		LifecyclePhase:     row.LifecyclePhase,
 		EligibilityState:   row.EligibilityState,
@@ -357,27 +356,4 @@ func endOf(x id.ExecutionID, row *db.ListEndedRow) ([]byte, error) {
 		CurrentOutcome:     row.CurrentOutcome,
 		PointerOutcome:     row.PointerOutcome,
 	})
-}
-
-// resultOf returns the result of an execution, or an error for its state.
-func resultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
-	public, outcome, err := core.PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
-		PointerOutcome:     row.PointerOutcome,
-		CurrentOutcome:     row.CurrentOutcome,
-		RawTerminalOutcome: row.RawTerminalOutcome,
-		CancellationReason: row.CancellationReason,
-		LastFailureMessage: row.LastFailureMessage,
-		FailureReason:      row.FailureReason,
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case outcome == state.OutcomeSuccess:
-		return row.Result, nil
-	case !public.Terminal():
-		return nil, fferr.ErrNotEnded
-	}
-	return nil, &fferr.EndedError{
-		Execution: x, Outcome: outcome, Failure: cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason),
-	}
 }

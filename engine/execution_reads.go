@@ -89,7 +89,7 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 	if err != nil {
 		return nil, core.OrNotFound(err, x)
 	}
-	return resultOf(x, &row)
+	return core.ResultOf(x, &row)
 }
 
 // ExecutionTag returns the value of a tag. set is false if the execution does not have it.

@@ -201,5 +201,5 @@ func (e *Engine) checkRenewal(r Renewal) error {
 	if err := e.c.CheckLease(r.Lease.Fence); err != nil {
 		return err
 	}
-	return checkTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))
+	return core.CheckTTL("lease TTL", cmp.Or(r.TTL, r.Lease.TTL))
 }

@@ -26,7 +26,7 @@ const (
 	maxLimitPart   = 255                 // bytes of the name that a limit has in its kind
 )
 
-// WhenFull decides about executions whose key has no room.
+// WhenFull decides about executions whose key has no room. Executions that it cancels have "limit" as [CancelSpec.Source].
 type WhenFull string
 
 const (
@@ -259,6 +259,3 @@ func keysOf(stored []rawLimit) []LimitKey {
 	}
 	return limits
 }
-
-// CancelledByLimit is the [CancelSpec.Source] of executions that a limit has cancelled: see [WhenFull].
-const CancelledByLimit = "limit"

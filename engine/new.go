@@ -62,7 +62,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		cfg.Log = slog.Default()
 	}
 	c := core.New(pool, core.Config{
-		Partitions: cfg.Partitions, Namespace: cfg.Namespace, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log,
+		Partitions: cfg.Partitions, Namespace: cfg.Namespace, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log, UnsignedResumeGrants: cfg.UnsignedResumeGrants,
 		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention, Streams: cfg.Streams.limits(),
 	})
 	e := &Engine{

@@ -20,7 +20,7 @@ const (
 	RoleReader   Role = Role(rights.Reader)   // reads executions, flows, lanes and events
 	RoleCreator  Role = Role(rights.Creator)  // creates executions and flows, and cancels them
 	RoleWorker   Role = Role(rights.Worker)   // claims and settles executions, and runs the background work
-	RoleOperator Role = Role(rights.Operator) // calls [Operator]'s methods, and cancels
+	RoleOperator Role = Role(rights.Operator) // calls package operator, and cancels
 )
 
 // checkRights checks all rights of roles at once.

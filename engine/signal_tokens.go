@@ -48,7 +48,7 @@ func (e *Engine) verifyingKey(ctx context.Context, kid string) (*core.VerifyingK
 		}
 	}
 	mark := e.c.Keys.Began()
-	rows, err := e.c.Q.ListVerifyingKeys(ctx, e.c.Reader(), db.ListVerifyingKeysParams{NowMs: e.c.NowMs(), GraceMs: keyGrace.Milliseconds()})
+	rows, err := e.c.Q.ListVerifyingKeys(ctx, e.c.Reader(), db.ListVerifyingKeysParams{NowMs: e.c.NowMs(), GraceMs: core.KeyGrace.Milliseconds()})
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// MaxWaitpoints is the largest number of open waitpoints of an execution.
-const MaxWaitpoints = 1000
+// maxWaitpoints is the largest number of open waitpoints of an execution.
+const maxWaitpoints = 1000
 
 // WaitpointSpec describes a waitpoint whose token is handed out before the execution waits there.
 type WaitpointSpec struct {
@@ -42,7 +42,7 @@ type Waitpoint struct {
 // returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
 // are kept.
 //
-// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than [MaxWaitpoints] open waitpoints;
+// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than 1,000 open waitpoints;
 // [fferr.ErrUnsupported] if the keystore has no key.
 // Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
@@ -69,7 +69,7 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 		if err != nil {
 			return w, err
 		}
-		if open >= MaxWaitpoints {
+		if open >= maxWaitpoints {
 			return w, core.Invalid("key", fmt.Sprintf("the execution has %d open waitpoints, the most that it may have", open))
 		}
 		w.ID, w.Created = id.NewWaitpointID(), true

@@ -133,8 +133,8 @@ LEFT JOIN LATERAL (
 -- reclaims are added to the number of lost leases.
 --
 -- Passages: claim_running, claim_timer, claim_events, claim_attempts.
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, interop.ClaimExecution,
+-- interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
     -- The leases as they were decided, one row each.

@@ -4,7 +4,7 @@
 --
 -- Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 -- engine.CreateExecutions, engine.CreateFlow, upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines,
--- upkeep.RepairQueue, engine.VerifyGrant, upkeep.CancelSiblings,
+-- upkeep.RepairQueue, interop.VerifyGrant, upkeep.CancelSiblings,
 -- upkeep.RepairGroups, upkeep.ResumeCallers.
 -- Locks: none.
 SELECT ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;

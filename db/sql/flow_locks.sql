@@ -18,7 +18,7 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
 -- upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
--- engine.CancelExecution, engine.WaitForChildren, operator.Replay, engine.ReclaimExecution,
+-- engine.CancelExecution, engine.WaitForChildren, operator.Replay, interop.ReclaimExecution,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy, engine.LockFlows, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
@@ -35,7 +35,7 @@ FROM (
 --
 -- Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
 -- upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
--- engine.CancelExecution, engine.WaitForChildren, operator.Replay, engine.ReclaimExecution,
+-- engine.CancelExecution, engine.WaitForChildren, operator.Replay, interop.ReclaimExecution,
 -- engine.LockFlows, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L0 waits (flow rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key, flow_id).
 WITH input AS (

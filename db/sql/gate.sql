@@ -170,7 +170,7 @@ LEFT JOIN LATERAL ffx_quota_in_force(i.quota_partition, CASE WHEN g.limit_name I
 -- page begins. changes: how many of the page it has changed.
 --
 -- Passages: gate_judged, gate_started, gate_summed.
--- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -416,7 +416,7 @@ LEFT JOIN LATERAL (
 -- which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
 -- windows are over may be left.
 --
--- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -677,7 +677,7 @@ WHERE
 -- again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
 -- counts as a start at once.
 --
--- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
+-- Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held (INSERT and UPDATE of admissions).
 INSERT INTO ffx_gate_use AS u (
     partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held, started_at_ms, by_caller
@@ -703,7 +703,7 @@ SET
 -- name: RaiseGates :exec
 -- RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
 --
--- Used by: upkeep.AdmitWaiting, engine.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
+-- Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 -- Locks: gates held (UPDATE).
 WITH input AS (
     SELECT

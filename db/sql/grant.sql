@@ -4,7 +4,7 @@
 -- kinds, in this partition.
 --
 -- Passages: grant_attached.
--- Used by: engine.EligibleExecutions, engine.ClaimForWorker.
+-- Used by: interop.EligibleExecutions, interop.ClaimForWorker.
 -- Locks: none. Spans partitions.
 SELECT
     r.rank,
@@ -71,7 +71,7 @@ LIMIT @page_size::integer;
 -- TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
 -- and returns its position in the input. No row: there is none.
 --
--- Used by: engine.ClaimForWorker.
+-- Used by: interop.ClaimForWorker.
 -- Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
 WITH input AS (
     SELECT
@@ -99,8 +99,8 @@ LIMIT 1;
 -- beside those every operation on a locked execution reads.
 --
 -- Passages: grant_attached.
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.IssueGrantAndClaim,
--- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution, interop.IssueGrantAndClaim,
+-- interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution.
 -- Locks: none. The execution and the attempt are locked by the caller.
 SELECT
     e.payload,
@@ -150,8 +150,8 @@ WHERE
 -- name: ListGrants :many
 -- ListGrants reads the grants of one kind an execution has, the newest first.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution, engine.ClaimFromResumeGrant,
--- engine.ReclaimExecution.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+-- interop.ReclaimExecution.
 -- Locks: none. Issuing or deleting a grant needs the lock of the execution, which the caller holds.
 SELECT
     g.grant_id,
@@ -172,8 +172,8 @@ LIMIT 1000;
 -- name: GetGrant :one
 -- GetGrant reads the worker a grant of an execution was issued to. No row: the grant does not exist, or no longer does.
 --
--- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
--- engine.ReclaimExecution.
+-- Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+-- interop.ReclaimExecution.
 -- Locks: none.
 SELECT
     g.worker_id,
@@ -188,8 +188,8 @@ WHERE
 -- name: DeleteGrants :exec
 -- DeleteGrants deletes the grants of some kinds an execution has.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution,
+-- interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 -- Locks: L5 waits (DELETE). The execution is locked by the caller.
 DELETE FROM ff_claim_grant AS g
 WHERE
@@ -201,7 +201,7 @@ WHERE
 -- InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
 -- millisecond.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant.
 -- Locks: L5 waits (for a row of the same key). The execution is locked by the caller.
 INSERT INTO ff_claim_grant (
     partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
@@ -236,7 +236,7 @@ ON CONFLICT (partition_key, grant_id) DO UPDATE SET
 -- name: HoldForGrant :exec
 -- HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker.
 -- Locks: L1 held; queue held, by the execution's row.
 UPDATE ff_exec_core AS e
 SET
@@ -257,7 +257,7 @@ WHERE
 -- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the epoch,
 -- so the former holder is refused.
 --
--- Used by: engine.ReclaimExecution.
+-- Used by: interop.ReclaimExecution.
 -- Locks: L2 held.
 UPDATE ff_attempt AS a
 SET

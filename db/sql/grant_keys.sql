@@ -2,7 +2,7 @@
 -- ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
 -- and secrets are as another program stored them.
 --
--- Used by: engine.IssueClaimGrant, engine.ClaimForWorker, engine.IssueReclaimGrant, operator.ReissueToken.
+-- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant, operator.ReissueToken.
 -- Locks: none.
 SELECT
     k.kid,
@@ -19,8 +19,8 @@ LIMIT 16;
 -- grace. No row: there is no such key, or no longer.
 --
 -- Passages: key_verifies_until.
--- Used by: engine.VerifyGrant, engine.ClaimExecution, engine.ClaimFromResumeGrant,
--- engine.ReclaimExecution.
+-- Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
+-- interop.ReclaimExecution.
 -- Locks: none.
 SELECT k.secret
 FROM ff_waitpoint_hmac AS k

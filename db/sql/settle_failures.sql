@@ -188,7 +188,7 @@ FROM rescheduled AS r;
 --
 -- Passages: set_ended, set_attempt_ended, lease_events.
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
--- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.ReclaimExecution.
+-- upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, interop.ReclaimExecution.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
     -- The executions to end, and how.

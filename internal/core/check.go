@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/normalise"
@@ -211,4 +213,65 @@ func CheckWorkers(namespace id.Namespace, worker id.WorkerID, instance id.Worker
 		CheckText("WorkerFilter.Worker", string(worker), MaxKind),
 		CheckText("WorkerFilter.Instance", string(instance), MaxKind),
 	)
+}
+
+// MaxLeaseTTL is the longest lease.
+const MaxLeaseTTL = math.MaxUint32 * time.Millisecond
+
+// CheckTTL refuses the duration of a lease or grant.
+func CheckTTL(field string, ttl time.Duration) error {
+	if ttl < time.Millisecond || ttl > MaxLeaseTTL {
+		return Invalid(field, "must be between 1ms and 2^32-1 ms")
+	}
+	return nil
+}
+
+// CheckClaim refuses the input of a claim.
+func CheckClaim(
+	lane id.LaneID, capabilities id.Capabilities, kinds []string, worker id.WorkerID, instance id.WorkerInstanceID, ttl time.Duration,
+) error {
+	if err := lane.Validate(); err != nil {
+		return InvalidBecause("lane", err)
+	}
+	if err := capabilities.Validate(); err != nil {
+		return InvalidBecause("capabilities", err)
+	}
+	for _, kind := range kinds {
+		if kind == "" {
+			return Invalid("kinds", "must not contain an empty kind")
+		}
+		if err := CheckText("kinds", kind, MaxKind); err != nil {
+			return err
+		}
+	}
+	if err := worker.Validate(); err != nil {
+		return InvalidBecause("worker", err)
+	}
+	if err := instance.Validate(); err != nil {
+		return InvalidBecause("worker instance", err)
+	}
+	return CheckTTL("lease TTL", ttl)
+}
+
+// ResultOf returns the result of an execution, or an error for its state.
+func ResultOf(x id.ExecutionID, row *db.GetExecutionResultRow) ([]byte, error) {
+	public, outcome, err := PublicState(row.LifecyclePhase, row.EligibilityState, row.PublicState, normalise.TerminalFacts{
+		PointerOutcome:     row.PointerOutcome,
+		CurrentOutcome:     row.CurrentOutcome,
+		RawTerminalOutcome: row.RawTerminalOutcome,
+		CancellationReason: row.CancellationReason,
+		LastFailureMessage: row.LastFailureMessage,
+		FailureReason:      row.FailureReason,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case outcome == state.OutcomeSuccess:
+		return row.Result, nil
+	case !public.Terminal():
+		return nil, fferr.ErrNotEnded
+	}
+	return nil, &fferr.EndedError{
+		Execution: x, Outcome: outcome, Failure: cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason),
+	}
 }

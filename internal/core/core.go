@@ -40,6 +40,7 @@ type Config struct {
 
 	Retention, OutboxRetention time.Duration
 	Streams                    StreamLimits
+	UnsignedResumeGrants       bool // accepted
 }
 
 // Core runs statements and transactions on a pool, or in a caller's transaction. Values that are bound to a transaction or to
@@ -56,6 +57,7 @@ type Core struct {
 
 	Retention, OutboxRetention time.Duration // if nothing else says how long to keep executions and events
 	Streams                    StreamLimits
+	UnsignedResumeGrants       bool // accepts resume grants of other programs
 
 	*Notifying
 	Keys     *KeyCache
@@ -71,20 +73,21 @@ type Core struct {
 // New returns a core on a pool.
 func New(pool *pgxpool.Pool, cfg Config) *Core {
 	c := &Core{
-		Q:          db.New(),
-		Pool:       pool,
-		Runner:     pgtx.NewRunner(pool),
-		Partitions: cfg.Partitions,
-		Namespace:  cfg.Namespace,
-		Log:        cfg.Log,
-		Now:        cfg.Now,
-		Notifying:  newNotifying(pool, cfg),
-		Keys:       &KeyCache{},
-		Leases:     &LeaseMemory{},
-		Written:    &WrittenStreams{},
-		Breaches:   &Breaches{},
-		Limits:     &KnownLimits{},
-		Retention:  cfg.Retention, OutboxRetention: cfg.OutboxRetention,
+		Q:                    db.New(),
+		Pool:                 pool,
+		Runner:               pgtx.NewRunner(pool),
+		Partitions:           cfg.Partitions,
+		Namespace:            cfg.Namespace,
+		Log:                  cfg.Log,
+		Now:                  cfg.Now,
+		UnsignedResumeGrants: cfg.UnsignedResumeGrants,
+		Notifying:            newNotifying(pool, cfg),
+		Keys:                 &KeyCache{},
+		Leases:               &LeaseMemory{},
+		Written:              &WrittenStreams{},
+		Breaches:             &Breaches{},
+		Limits:               &KnownLimits{},
+		Retention:            cfg.Retention, OutboxRetention: cfg.OutboxRetention,
 		Streams:  cfg.Streams,
 		memories: &memories{},
 	}

@@ -25,8 +25,11 @@ const (
 	RevokedByReconciler = "reconciler" // a background job
 )
 
-// CancelledByBudget is the source of cancellations after a breach of a budget.
-const CancelledByBudget = "budget"
+// Sources of cancellations after a breach of a budget, and by a limit without room.
+const (
+	CancelledByBudget = "budget"
+	CancelledByLimit  = "limit"
+)
 
 // Sources and reasons of cancellations of flows.
 const (

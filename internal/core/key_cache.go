@@ -79,3 +79,6 @@ func (c *KeyCache) forget() {
 	c.generation++
 	c.keys, c.readAt, c.unknown = nil, time.Time{}, 0
 }
+
+// KeyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
+const KeyGrace = 24 * time.Hour

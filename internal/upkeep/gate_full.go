@@ -52,7 +52,7 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 		how := core.Cancel{
 			ID: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes),
 			Cancellation: core.Cancellation{
-				Source: engine.CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.Taken[at.Bytes].Name), RevokedBy: core.RevokedByOperator,
+				Source: core.CancelledByLimit, Reason: fmt.Sprintf("the limit %s has no room", p.Taken[at.Bytes].Name), RevokedBy: core.RevokedByOperator,
 			},
 			Check: func(x *core.HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.FfxGateID == at, nil },
 		}

@@ -4,7 +4,7 @@
 -- row: the execution does not exist.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
--- operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, engine.ReclaimExecution,
+-- operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, interop.ReclaimExecution,
 -- upkeep.CancelFlows.
 -- Locks: none.
 WITH input AS (
@@ -37,8 +37,8 @@ CROSS JOIN LATERAL (
 -- may have none.
 --
 -- Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
--- operator.Replay, engine.IssueClaimGrant, engine.ClaimExecution, engine.IssueGrantAndClaim,
--- engine.ClaimFromResumeGrant, engine.IssueReclaimGrant, engine.ReclaimExecution, operator.Block,
+-- operator.Replay, interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim,
+-- interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution, operator.Block,
 -- operator.Unblock, engine.Resume, operator.ReissueToken.
 -- Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
 WITH input AS (
@@ -76,9 +76,9 @@ CROSS JOIN LATERAL (
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
 -- operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
--- operator.Revoke, operator.Replay, operator.ReplayWhere, engine.IssueClaimGrant, engine.ClaimForWorker,
--- engine.ClaimExecution, engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.IssueReclaimGrant,
--- engine.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
+-- operator.Revoke, operator.Replay, operator.ReplayWhere, interop.IssueClaimGrant, interop.ClaimForWorker,
+-- interop.ClaimExecution, interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.IssueReclaimGrant,
+-- interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
 -- Locks: none. The caller has locked the rows it reads.

@@ -4,7 +4,7 @@
 --
 -- Used by: upkeep.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
--- operator.ReplayWhere, engine.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
+-- operator.ReplayWhere, interop.ClaimForWorker, upkeep.CancelSiblings, upkeep.CancelFlows.
 -- Locks: L2 skips (attempt rows FOR UPDATE). The executions are locked by the caller.
 WITH input AS (
     SELECT
@@ -59,7 +59,7 @@ LEFT JOIN LATERAL (
 --
 -- Used by: upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
 -- upkeep.RepairQueue, engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.Replay,
--- operator.ReplayWhere, engine.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
+-- operator.ReplayWhere, interop.ReclaimExecution, upkeep.CancelSiblings, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
 -- Locks: L5 waits (DELETE). The executions are locked by the caller.
 WITH input AS (

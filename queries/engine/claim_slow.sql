@@ -95,8 +95,8 @@ LEFT JOIN LATERAL (
 -- attempt rows (inserted, or taken over if the index exists) and one event each. A deadline of 0 leaves the stored one;
 -- reclaims are added to the number of lost leases.
 --
--- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, engine.ClaimExecution,
--- engine.IssueGrantAndClaim, engine.ClaimFromResumeGrant, engine.ReclaimExecution.
+-- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach, interop.ClaimExecution,
+-- interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
     -- The leases as they were decided, one row each.

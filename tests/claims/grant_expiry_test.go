@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -56,7 +57,7 @@ func TestExpiredGrantReturnsTheExecution_E4_I31(t *testing.T) {
 				t.Errorf("claimed %s", claimed.ID)
 			}
 			before = f.Dump(t, x)
-			_, err := f.Grants().ClaimExecution(t.Context(), f.Using(grant))
+			_, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(grant))
 			if !errors.Is(err, fferr.ErrNotLeaseable) {
 				t.Errorf("the old grant: %v", err)
 			}
@@ -108,7 +109,7 @@ func TestExpireGrantsInBatches_E4(t *testing.T) {
 		f.Create(t)
 	}
 	for range n {
-		if _, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); !found || err != nil {
+		if _, found, err := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec()); !found || err != nil {
 			t.Fatal(found, err)
 		}
 	}
@@ -196,7 +197,7 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 			return err
 		})
 		late.AwaitStop(t)
-		claimed, err := early.Grants().ClaimExecution(t.Context(), f.Using(grant))
+		claimed, err := interop.ClaimExecution(t.Context(), early, f.Using(grant))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func TestGrantExpiryRacesItsClaim(t *testing.T) {
 		expire := fixture.Async(t, func(ctx context.Context) error { _, err := upkeep.Of(held.Engine).ExpireGrants(ctx, 10); return err })
 		held.AwaitBlocked(t, f)
 		claim := fixture.Async(t, func(ctx context.Context) error {
-			_, err := early.Grants().ClaimExecution(ctx, f.Using(grant))
+			_, err := interop.ClaimExecution(ctx, early, f.Using(grant))
 			return err
 		})
 		release()
@@ -260,7 +261,7 @@ func TestSweepRacesGrants(t *testing.T) {
 	late := f.StoppedBefore(t, "TakeExecutions")
 	sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := upkeep.Of(late.Engine).RepairQueue(ctx, 100); return n })
 	late.AwaitStop(t)
-	if _, err := f.Grants().IssueGrantAndClaim(t.Context(), claimed, "", fixture.LeaseTTL); err != nil {
+	if _, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, claimed, "", fixture.LeaseTTL); err != nil {
 		t.Fatal(err)
 	}
 	f.SetExecution(t, again, "eligibility_state = 'eligible_now'")
@@ -299,7 +300,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 			f.ClaimOne(t)
 		}, fferr.ErrNotReclaimable, 0},
 		{"reclaimed before it", func(t *testing.T, f *fixture.Fixture, _ *engine.Engine, held engine.Claimed) {
-			if _, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(engine.ReclaimGrant{Execution: held.ID})); err != nil {
+			if _, err := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(interop.ReclaimGrant{Execution: held.ID})); err != nil {
 				t.Fatal(err)
 			}
 		}, fferr.ErrInvalidGrant, 0},
@@ -316,7 +317,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 				err     error
 			}
 			reclaim := fixture.Async(t, func(ctx context.Context) result {
-				claimed, err := late.Grants().ReclaimExecution(ctx, f.Reclaiming(grant))
+				claimed, err := interop.ReclaimExecution(ctx, late.Rival.Engine, f.Reclaiming(grant))
 				return result{claimed, err}
 			})
 			late.AwaitStop(t)
@@ -348,7 +349,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 		late := f.StoppedBefore(t, "TakeExpiredLeases")
 		sweep := fixture.Async(t, func(ctx context.Context) int { n, _ := upkeep.Of(late.Engine).ExpireLeases(ctx, 10); return n })
 		late.AwaitStop(t)
-		claimed, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant))
+		claimed, err := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(grant))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +366,7 @@ func TestReclaimRaces_E10_E11(t *testing.T) {
 		f.Advance(fixture.LeaseTTL)
 		grant := f.IssueReclaim(t, held.ID)
 		tx := f.BeginTx(t)
-		if _, err := f.WithTx(tx).Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant)); err != nil {
+		if _, err := interop.ReclaimExecution(t.Context(), f.WithTx(tx), f.Reclaiming(grant)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := early.RenewLease(t.Context(), held.Lease, 0); !errors.Is(err, fferr.ErrBusy) {

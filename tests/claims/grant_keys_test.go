@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -38,7 +39,7 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 			}
 			x := f.Create(t)
 			before := f.Dump(t, x)
-			grant, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(x))
+			grant, err := interop.IssueClaimGrant(t.Context(), f.Engine, f.GrantSpec(x))
 			if c.want != "" {
 				fields, parseErr := grant.Key.Parse(wire.ClaimGrant)
 				if err != nil || parseErr != nil || fields.Kid != c.want {
@@ -46,8 +47,8 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 				}
 				return
 			}
-			_, errReclaim := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(x))
-			_, _, errWorker := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
+			_, errReclaim := interop.IssueReclaimGrant(t.Context(), f.Engine, f.GrantSpec(x))
+			_, _, errWorker := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec())
 			for n, err := range []error{err, errReclaim, errWorker} {
 				if !errors.Is(err, fferr.ErrUnsupported) || !strings.Contains(err.Error(), "ff_waitpoint_hmac") {
 					t.Errorf("operation %d: %v", n, err)
@@ -55,7 +56,7 @@ func TestNewestActiveKeySigns_I24_I26(t *testing.T) {
 			}
 			f.WantUnchanged(t, x, before)
 			// An operator needs no key.
-			if _, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "", fixture.LeaseTTL); err != nil {
+			if _, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "", fixture.LeaseTTL); err != nil {
 				t.Error(err)
 			}
 		})
@@ -82,7 +83,7 @@ func TestRetiredKeysVerifyDuringTheirGrace_I25(t *testing.T) {
 			f := fixture.GrantFixture(t)
 			spec := f.GrantSpec(f.Create(t))
 			spec.TTL = 20 * day
-			grant, err := f.Grants().IssueClaimGrant(t.Context(), spec)
+			grant, err := interop.IssueClaimGrant(t.Context(), f.Engine, spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,13 +91,13 @@ func TestRetiredKeysVerifyDuringTheirGrace_I25(t *testing.T) {
 			f.Exec(t, "UPDATE ff_waitpoint_hmac SET "+c.retired+" WHERE kid = 'k1'")
 			if c.last >= 0 {
 				f.Advance(c.last)
-				if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+				if err := interop.VerifyGrant(t.Context(), f.Engine, grant); err != nil {
 					t.Error(err)
 				}
 				f.Advance(time.Millisecond)
 			}
 			if c.last < 10*day {
-				wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrInvalidGrant, id.ReasonUnknownKid)
+				wantGrantError(t, interop.VerifyGrant(t.Context(), f.Engine, grant), fferr.ErrInvalidGrant, id.ReasonUnknownKid)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -61,7 +62,7 @@ func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 			grant = f.IssueReclaim(t, held.ID)
 			spec := f.Reclaiming(grant)
 			spec.LeaseID, spec.AttemptID = id.NewLeaseID(), id.NewAttemptID()
-			claimed, err := f.Grants().ReclaimExecution(t.Context(), spec)
+			claimed, err := interop.ReclaimExecution(t.Context(), f.Engine, spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +81,7 @@ func TestReclaimOfALostLease_E9_E12(t *testing.T) {
 			for _, err := range []error{f.CompleteExecution(t.Context(), held.Lease, nil), f.ReportProgress(t.Context(), held.Lease, engine.Progress{})} {
 				fixture.WantLeaseError(t, err, fferr.ErrStaleLease)
 			}
-			_, err = f.Grants().ReclaimExecution(t.Context(), spec)
+			_, err = interop.ReclaimExecution(t.Context(), f.Engine, spec)
 			wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 			wantLease(t, f, claimed, 1, c.epoch, state.ReclaimAttempt, false)
 		})
@@ -126,11 +127,11 @@ func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 			c.then(t, f, held)
 			setGrants(t, f, held.ID, grant)
 			before := f.Dump(t, held.ID)
-			_, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(grant))
+			_, err := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(grant))
 			if refusal, ok := errors.AsType[*fferr.StateError](err); !ok || refusal.Err != fferr.ErrNotReclaimable {
 				t.Errorf("reclaimed: %v", err)
 			}
-			if _, err := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(held.ID)); !errors.Is(err, fferr.ErrNotReclaimable) {
+			if _, err := interop.IssueReclaimGrant(t.Context(), f.Engine, f.GrantSpec(held.ID)); !errors.Is(err, fferr.ErrNotReclaimable) {
 				t.Errorf("granted: %v", err)
 			}
 			f.WantUnchanged(t, held.ID, before)
@@ -139,7 +140,7 @@ func TestReclaimRefusesALiveLease_E11(t *testing.T) {
 }
 
 // setGrants puts a reclaim grant back that something has deleted.
-func setGrants(t *testing.T, f *fixture.Fixture, x id.ExecutionID, grant engine.ReclaimGrant) {
+func setGrants(t *testing.T, f *fixture.Fixture, x id.ExecutionID, grant interop.ReclaimGrant) {
 	t.Helper()
 	key := grant.Key.ID()
 	f.Exec(t, `INSERT INTO ff_claim_grant (partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, grant_ttl_ms, issued_at_ms, expires_at_ms)
@@ -180,7 +181,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 			f.SeedGrant(t, x)
 			spec := f.Reclaiming(grant)
 			spec.MaxReclaims = c.limit
-			_, err := f.Grants().ReclaimExecution(t.Context(), spec)
+			_, err := interop.ReclaimExecution(t.Context(), f.Fixture.Engine, spec)
 			stored := f.Stored(t, x)
 			if stored.ReclaimCount != c.after || f.CountGrants(t, x) != 0 {
 				t.Errorf("%d reclaims, %d grants", stored.ReclaimCount, f.CountGrants(t, x))
@@ -214,7 +215,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 		held := f.Start(t, func(spec *engine.ExecutionSpec) { spec.Policy = &policy.Execution{MaxReclaims: policy.NoReclaims} })
 		f.Advance(fixture.LeaseTTL)
 		before := f.Dump(t, held.ID)
-		_, err := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(held.ID))
+		_, err := interop.IssueReclaimGrant(t.Context(), f.Engine, f.GrantSpec(held.ID))
 		if full, ok := errors.AsType[*fferr.ReclaimCapError](err); !ok || full.Reclaims != 0 {
 			t.Errorf("got %v", err)
 		}
@@ -227,7 +228,7 @@ func TestReclaimsEndAtTheLimit_E12(t *testing.T) {
 		spec := f.Reclaiming(f.IssueReclaim(t, held.ID))
 		spec.MaxReclaims = new(0)
 		tx := f.BeginTx(t)
-		if _, err := f.WithTx(tx).Grants().ReclaimExecution(t.Context(), spec); !errors.Is(err, fferr.ErrReclaimCapExceeded) {
+		if _, err := interop.ReclaimExecution(t.Context(), f.WithTx(tx), spec); !errors.Is(err, fferr.ErrReclaimCapExceeded) {
 			t.Errorf("got %v", err)
 		}
 		fixture.Commit(t, tx)
@@ -240,9 +241,9 @@ func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
-	keyless := f.Reclaiming(engine.ReclaimGrant{Execution: held.ID})
+	keyless := f.Reclaiming(interop.ReclaimGrant{Execution: held.ID})
 	before := f.Dump(t, held.ID)
-	_, err := f.Grants().ReclaimExecution(t.Context(), keyless)
+	_, err := interop.ReclaimExecution(t.Context(), f.Engine, keyless)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.WantUnchanged(t, held.ID, before)
 	grant := f.IssueReclaim(t, held.ID)
@@ -251,20 +252,20 @@ func TestReclaimVerifiesItsGrant_E36(t *testing.T) {
 	}
 	stranger := keyless
 	stranger.Worker = "somebody"
-	_, err = f.Grants().ReclaimExecution(t.Context(), stranger)
+	_, err = interop.ReclaimExecution(t.Context(), f.Engine, stranger)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	wrong := f.Reclaiming(grant)
 	wrong.Instance = "somebody"
-	_, err = f.Grants().ReclaimExecution(t.Context(), wrong)
+	_, err = interop.ReclaimExecution(t.Context(), f.Engine, wrong)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.Advance(fixture.GrantTTL)
-	for _, spec := range []engine.Reclaim{keyless, f.Reclaiming(grant)} {
-		_, err = f.Grants().ReclaimExecution(t.Context(), spec)
+	for _, spec := range []interop.Reclaim{keyless, f.Reclaiming(grant)} {
+		_, err = interop.ReclaimExecution(t.Context(), f.Engine, spec)
 		wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	}
 	f.IssueReclaim(t, held.ID)
 	keyless.Instance = "another"
-	claimed, err := f.Grants().ReclaimExecution(t.Context(), keyless)
+	claimed, err := interop.ReclaimExecution(t.Context(), f.Engine, keyless)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestReclaimOverwritesNoAttempt_E5(t *testing.T) {
 	held := f.Start(t)
 	f.SeedAttempt(t, held.ID, 1, fixture.Columns{"outcome": "failed", "terminal_at_ms": 1})
 	f.Advance(fixture.LeaseTTL)
-	claimed, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(f.IssueReclaim(t, held.ID)))
+	claimed, err := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(f.IssueReclaim(t, held.ID)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,8 +332,8 @@ func TestResumeGrantsByState_E46(t *testing.T) {
 			f.Exec(t, `INSERT INTO ff_claim_grant (partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, grant_ttl_ms, issued_at_ms, expires_at_ms)
 				VALUES ($1, '\x01', $2, 'claim', 'w', 'w', 1, 1, $3)`, held.ID.Partition(), held.ID.UUID(), f.Time().Add(time.Hour).UnixMilli())
 			before := f.Dump(t, held.ID)
-			spec := f.Resuming(engine.ClaimGrant{Execution: held.ID, Lane: f.Lane, Key: "theirs", ExpiresAt: f.Time().Add(time.Second)})
-			claimed, err := f.Grants().ClaimFromResumeGrant(t.Context(), spec)
+			spec := f.Resuming(interop.ClaimGrant{Execution: held.ID, Lane: f.Lane, Key: "theirs", ExpiresAt: f.Time().Add(time.Second)})
+			claimed, err := interop.ClaimFromResumeGrant(t.Context(), f.Engine, spec)
 			if c.want != nil {
 				if !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
@@ -357,26 +358,26 @@ func TestUnsignedResumeGrants_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	held := f.Start(t)
 	f.Advance(fixture.LeaseTTL)
-	theirs := f.Resuming(engine.ClaimGrant{Execution: held.ID, Key: "theirs", ExpiresAt: f.Time().Add(time.Second)})
+	theirs := f.Resuming(interop.ClaimGrant{Execution: held.ID, Key: "theirs", ExpiresAt: f.Time().Add(time.Second)})
 	before := f.Dump(t, held.ID)
-	_, err := f.Grants().ClaimFromResumeGrant(t.Context(), theirs)
+	_, err := interop.ClaimFromResumeGrant(t.Context(), f.Engine, theirs)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonMalformed)
 	lenient := f.EngineOn(t, f.Pool, engine.Config{UnsignedResumeGrants: true})
 	none := theirs
 	none.Grant.Key = ""
-	_, err = lenient.Grants().ClaimFromResumeGrant(t.Context(), none)
+	_, err = interop.ClaimFromResumeGrant(t.Context(), lenient, none)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonMalformed)
 	late := theirs
 	late.Grant.ExpiresAt = f.Time()
-	_, err = lenient.Grants().ClaimFromResumeGrant(t.Context(), late)
+	_, err = interop.ClaimFromResumeGrant(t.Context(), lenient, late)
 	wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	f.WantUnchanged(t, held.ID, before)
 	unstarted := theirs
 	unstarted.Grant.Execution = f.Create(t)
-	if _, err := lenient.Grants().ClaimFromResumeGrant(t.Context(), unstarted); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := interop.ClaimFromResumeGrant(t.Context(), lenient, unstarted); !errors.Is(err, fferr.ErrNotFound) {
 		t.Errorf("never started: %v", err)
 	}
-	if _, err := lenient.Grants().ClaimFromResumeGrant(t.Context(), theirs); err != nil {
+	if _, err := interop.ClaimFromResumeGrant(t.Context(), lenient, theirs); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -100,7 +101,7 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	spec.Lane, spec.Capabilities = f.Lane, id.Capabilities{"c", "b", "a"}
 	spec.CapabilityHash, spec.RouteSnapshot, spec.AdmissionSummary = "hash", `{"route":1}`, "admitted"
 	f.Advance(time.Second)
-	grant, err := f.Grants().IssueClaimGrant(t.Context(), spec)
+	grant, err := interop.IssueClaimGrant(t.Context(), f.Engine, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +129,10 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	if claimed, err := f.Claim(t.Context(), f.Worker(), 1); len(claimed) != 0 || err != nil {
 		t.Errorf("claimed %v, %v", claimed, err)
 	}
-	if _, err := f.Grants().IssueClaimGrant(t.Context(), spec); !errors.Is(err, fferr.ErrGrantExists) {
+	if _, err := interop.IssueClaimGrant(t.Context(), f.Engine, spec); !errors.Is(err, fferr.ErrGrantExists) {
 		t.Errorf("granted again: %v", err)
 	}
-	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+	if err := interop.VerifyGrant(t.Context(), f.Engine, grant); err != nil {
 		t.Error(err)
 	}
 	// On its way to the worker.
@@ -139,7 +140,7 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var received engine.ClaimGrant
+	var received interop.ClaimGrant
 	if err := json.Unmarshal(sent, &received); err != nil || received.Key != grant.Key || received.Execution != x || !received.ExpiresAt.Equal(expires) {
 		t.Errorf("received %v, %v", received, err)
 	}
@@ -149,7 +150,7 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	f.Advance(time.Second)
 	using := f.Using(received)
 	using.ExpectedAttempt = new(0)
-	claimed, err := f.Grants().ClaimExecution(t.Context(), using)
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, using)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,11 +160,11 @@ func TestGrantedExecutionIsClaimedByItsGrant_E3_I31(t *testing.T) {
 	}
 	wantLease(t, f, claimed, 0, 1, state.InitialAttempt, false)
 	f.WantEvents(t, x, "lease acquired", "lease renewed", "lease revoked backend", "completion success")
-	_, err = f.Grants().ClaimExecution(t.Context(), using)
+	_, err = interop.ClaimExecution(t.Context(), f.Engine, using)
 	if !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("claimed again: %v", err)
 	}
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, interop.VerifyGrant(t.Context(), f.Engine, grant), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 }
 
 // The reference's typed claim answers with a handle that has no bytes, and leaves the pointer behind the attempt.
@@ -171,10 +172,10 @@ func TestLeaseByGrantIsLikeAnyOther_E5_I13_I15(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	for _, lease := range []func(x id.ExecutionID) (engine.Claimed, error){
 		func(x id.ExecutionID) (engine.Claimed, error) {
-			return f.Grants().ClaimExecution(t.Context(), f.Using(f.Issue(t, x)))
+			return interop.ClaimExecution(t.Context(), f.Engine, f.Using(f.Issue(t, x)))
 		},
 		func(x id.ExecutionID) (engine.Claimed, error) {
-			return f.Grants().IssueGrantAndClaim(t.Context(), x, "", fixture.LeaseTTL)
+			return interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "", fixture.LeaseTTL)
 		},
 	} {
 		x := f.Create(t, fixture.Retrying(*policy.ImmediateRetries(0)))
@@ -206,14 +207,14 @@ func TestClaimByGrantTakesTheWorkersOptions_E6(t *testing.T) {
 	using := f.Using(f.Issue(t, x))
 	before := f.Dump(t, x)
 	using.ExpectedAttempt = new(1)
-	if _, err := f.Grants().ClaimExecution(t.Context(), using); !errors.Is(err, fferr.ErrNotLeaseable) {
+	if _, err := interop.ClaimExecution(t.Context(), f.Engine, using); !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("another attempt was expected: %v", err)
 	}
 	f.WantUnchanged(t, x, before)
 	using.ExpectedAttempt = new(0)
 	using.LeaseID, using.AttemptID = id.NewLeaseID(), id.NewAttemptID()
 	using.AttemptTimeout, using.Deadline = time.Second, fixture.Start.Add(time.Minute)
-	claimed, err := f.Grants().ClaimExecution(t.Context(), using)
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, using)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestInterruptedAttemptContinuesByGrant_E51_E48(t *testing.T) {
 	using := f.Using(f.Issue(t, held.ID))
 	f.WantState(t, held.ID, "runnable unowned pending_claim waiting attempt_interrupted waiting_for_worker")
 	using.ExpectedAttempt = new(5) // of a new one
-	claimed, err := f.Grants().ClaimExecution(t.Context(), using)
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, using)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,38 +273,38 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 	before := f.Dump(t, x)
 	for _, c := range []struct {
 		name   string
-		change func(*engine.GrantedClaim)
+		change func(*interop.GrantedClaim)
 		want   error
 		reason id.Reason
 	}{
-		{"no key at all", func(c *engine.GrantedClaim) { c.Grant.Key = "pg" }, fferr.ErrInvalidGrant, id.ReasonMalformed},
-		{"cut off", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] }, fferr.ErrInvalidGrant, id.ReasonMalformed},
-		{"another digest", func(c *engine.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + wire.GrantKey(digit) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"of another execution", func(c *engine.GrantedClaim) { c.Grant.Key = others.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
-		{"to reclaim", func(c *engine.GrantedClaim) { c.Grant.Key = reclaimGrant.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
-		{"of an unknown key", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k9", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownKid},
-		{"of a retired key", func(c *engine.GrantedClaim) {
+		{"no key at all", func(c *interop.GrantedClaim) { c.Grant.Key = "pg" }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"cut off", func(c *interop.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"another digest", func(c *interop.GrantedClaim) { c.Grant.Key = good.Key[:len(good.Key)-1] + wire.GrantKey(digit) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"of another execution", func(c *interop.GrantedClaim) { c.Grant.Key = others.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"to reclaim", func(c *interop.GrantedClaim) { c.Grant.Key = reclaimGrant.Key }, fferr.ErrInvalidGrant, id.ReasonMalformed},
+		{"of an unknown key", func(c *interop.GrantedClaim) { c.Grant.Key = sign("k9", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownKid},
+		{"of a retired key", func(c *interop.GrantedClaim) {
 			c.Grant.Key = sign("retired", fixture.GrantSecret, f.Time().Add(time.Hour))
 		}, fferr.ErrInvalidGrant, id.ReasonUnknownKid},
-		{"never issued", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"expired", func(c *engine.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time()) }, fferr.ErrGrantExpired, ""},
-		{"shown by another worker", func(c *engine.GrantedClaim) { c.Worker = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
-		{"shown by another instance", func(c *engine.GrantedClaim) { c.Instance = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"never issued", func(c *interop.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time().Add(time.Hour)) }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"expired", func(c *interop.GrantedClaim) { c.Grant.Key = sign("k1", fixture.GrantSecret, f.Time()) }, fferr.ErrGrantExpired, ""},
+		{"shown by another worker", func(c *interop.GrantedClaim) { c.Worker = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
+		{"shown by another instance", func(c *interop.GrantedClaim) { c.Instance = "somebody" }, fferr.ErrInvalidGrant, id.ReasonUnknownGrant},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			using := f.Using(good)
 			c.change(&using)
-			_, err := f.Grants().ClaimExecution(t.Context(), using)
+			_, err := interop.ClaimExecution(t.Context(), f.Engine, using)
 			wantGrantError(t, err, c.want, c.reason)
 			wantSilent(t, err, using.Grant.Key)
 			resuming := f.Resuming(using.Grant)
 			resuming.Worker, resuming.Instance = using.Worker, using.Instance
 			if using.Grant.Key.IsSigned() {
-				_, err = f.Grants().ClaimFromResumeGrant(t.Context(), resuming)
+				_, err = interop.ClaimFromResumeGrant(t.Context(), f.Engine, resuming)
 				wantGrantError(t, err, c.want, c.reason)
 			}
 			if using.Worker == id.WorkerID(f.Name) && using.Instance == id.WorkerInstanceID(f.Name) {
-				wantGrantError(t, f.Grants().VerifyGrant(t.Context(), using.Grant), c.want, c.reason)
+				wantGrantError(t, interop.VerifyGrant(t.Context(), f.Engine, using.Grant), c.want, c.reason)
 			}
 			f.WantUnchanged(t, x, before)
 		})
@@ -316,40 +317,40 @@ func TestForgedGrantsAreRefused_I30_E36(t *testing.T) {
 			"worker_instance_id": f.Name, "grant_ttl_ms": 1, "issued_at_ms": f.Time().UnixMilli(), "expires_at_ms": f.Time().Add(time.Hour).UnixMilli(),
 		}, nil)
 		before := f.Dump(t, x)
-		_, err := f.Grants().ClaimExecution(t.Context(), f.Using(engine.ClaimGrant{Execution: x, Key: forged}))
+		_, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(interop.ClaimGrant{Execution: x, Key: forged}))
 		wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonSignatureMismatch)
 		wantSilent(t, err, forged)
 		f.WantUnchanged(t, x, before)
 	})
 	// A newer grant of the execution does not stand in the way of the one that is shown.
-	if err := f.Grants().VerifyGrant(t.Context(), good); err != nil {
+	if err := interop.VerifyGrant(t.Context(), f.Engine, good); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(good)); err != nil {
+	if _, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(good)); err != nil {
 		t.Error(err)
 	}
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), good), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
+	wantGrantError(t, interop.VerifyGrant(t.Context(), f.Engine, good), fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 }
 
 // One boundary: at the instant at which it expires a grant is good for nothing, and a millisecond before it is good.
 func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	grant := f.Issue(t, f.Create(t))
-	keyless := engine.ClaimGrant{Execution: grant.Execution}
+	keyless := interop.ClaimGrant{Execution: grant.Execution}
 	f.Advance(fixture.GrantTTL)
-	wantGrantError(t, f.Grants().VerifyGrant(t.Context(), grant), fferr.ErrGrantExpired, "")
-	for _, g := range []engine.ClaimGrant{grant, keyless} {
-		_, err := f.Grants().ClaimExecution(t.Context(), f.Using(g))
+	wantGrantError(t, interop.VerifyGrant(t.Context(), f.Engine, grant), fferr.ErrGrantExpired, "")
+	for _, g := range []interop.ClaimGrant{grant, keyless} {
+		_, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(g))
 		wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	}
-	_, err := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(grant))
+	_, err := interop.ClaimFromResumeGrant(t.Context(), f.Engine, f.Resuming(grant))
 	wantGrantError(t, err, fferr.ErrGrantExpired, "")
 	f.Advance(-time.Millisecond)
 	fixture.Run(t, upkeep.Of(f.Engine).ExpireGrants, 0)
-	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+	if err := interop.VerifyGrant(t.Context(), f.Engine, grant); err != nil {
 		t.Error(err)
 	}
-	claimed, err := f.Grants().ClaimExecution(t.Context(), f.Using(keyless))
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(keyless))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,14 +361,14 @@ func TestGrantIsRefusedFromItsExpiryOn_E36(t *testing.T) {
 func TestClaimWithoutAKeyUsesTheNewestGrant_E4(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
-	keyless := f.Using(engine.ClaimGrant{Execution: x})
-	_, err := f.Grants().ClaimExecution(t.Context(), keyless)
+	keyless := f.Using(interop.ClaimGrant{Execution: x})
+	_, err := interop.ClaimExecution(t.Context(), f.Engine, keyless)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	f.SeedGrant(t, x) // another worker's, of the reference
-	_, err = f.Grants().ClaimExecution(t.Context(), keyless)
+	_, err = interop.ClaimExecution(t.Context(), f.Engine, keyless)
 	wantGrantError(t, err, fferr.ErrInvalidGrant, id.ReasonUnknownGrant)
 	keyless.Worker, keyless.Instance = "w", "any"
-	claimed, err := f.Grants().ClaimExecution(t.Context(), keyless)
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, keyless)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,16 +380,16 @@ func TestGrantRefusesPipesInWorkerIDs_I29(t *testing.T) {
 	f := fixture.GrantFixture(t)
 	x := f.Create(t)
 	before := f.Dump(t, x)
-	g := f.Grants()
+	g := f.Engine
 	for _, ids := range [][2]string{{"a|b", "c"}, {"a", "b|c"}, {"", "c"}, {"a", ""}, {"a\n", "c"}} {
 		w, i := id.WorkerID(ids[0]), id.WorkerInstanceID(ids[1])
-		spec := engine.GrantSpec{Execution: x, Worker: w, Instance: i, TTL: fixture.GrantTTL}
-		_, errIssue := g.IssueClaimGrant(t.Context(), spec)
-		_, errReclaim := g.IssueReclaimGrant(t.Context(), spec)
-		_, _, errWorker := g.ClaimForWorker(t.Context(), engine.WorkerSpec{Lane: f.Lane, Worker: w, Instance: i, TTL: fixture.GrantTTL})
-		_, errClaim := g.ClaimExecution(t.Context(), engine.GrantedClaim{Grant: engine.ClaimGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
-		_, errResume := g.ClaimFromResumeGrant(t.Context(), engine.ResumedClaim{Grant: engine.ResumeGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
-		_, errTake := g.ReclaimExecution(t.Context(), engine.Reclaim{Grant: engine.ReclaimGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
+		spec := interop.GrantSpec{Execution: x, Worker: w, Instance: i, TTL: fixture.GrantTTL}
+		_, errIssue := interop.IssueClaimGrant(t.Context(), g, spec)
+		_, errReclaim := interop.IssueReclaimGrant(t.Context(), g, spec)
+		_, _, errWorker := interop.ClaimForWorker(t.Context(), g, interop.WorkerSpec{Lane: f.Lane, Worker: w, Instance: i, TTL: fixture.GrantTTL})
+		_, errClaim := interop.ClaimExecution(t.Context(), g, interop.GrantedClaim{Grant: interop.ClaimGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
+		_, errResume := interop.ClaimFromResumeGrant(t.Context(), g, interop.ResumedClaim{Grant: interop.ResumeGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
+		_, errTake := interop.ReclaimExecution(t.Context(), g, interop.Reclaim{Grant: interop.ReclaimGrant{Execution: x}, Worker: w, Instance: i, LeaseTTL: fixture.LeaseTTL})
 		for n, err := range []error{errIssue, errReclaim, errWorker, errClaim, errResume, errTake} {
 			if input, ok := errors.AsType[*fferr.InputError](err); !ok || !strings.HasPrefix(input.Field, "worker") {
 				t.Errorf("operation %d as %q: %v", n, ids, err)
@@ -436,16 +437,16 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 				f.WantUnchanged(t, x, before)
 			}
 			if !c.issueable {
-				_, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(x))
+				_, err := interop.IssueClaimGrant(t.Context(), f.Engine, f.GrantSpec(x))
 				refused("issued", err)
 			}
 			if !c.leaseable {
-				_, err := f.Grants().IssueGrantAndClaim(t.Context(), x, f.Lane, fixture.LeaseTTL)
+				_, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, f.Lane, fixture.LeaseTTL)
 				refused("claimed by an operator", err)
 				f.SeedGrant(t, x)
 				before = f.Dump(t, x)
-				_, err = f.Grants().ClaimExecution(t.Context(), engine.GrantedClaim{
-					Grant: engine.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
+				_, err = interop.ClaimExecution(t.Context(), f.Engine, interop.GrantedClaim{
+					Grant: interop.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
 				})
 				refused("claimed by a grant", err)
 				return
@@ -454,7 +455,7 @@ func TestGrantsAndClaimsByState_E47(t *testing.T) {
 				f.Issue(t, x)
 			}
 			f.SeedGrant(t, x) // of another path: gone after the next claim
-			claimed, err := f.Grants().IssueGrantAndClaim(t.Context(), x, f.Lane, fixture.LeaseTTL)
+			claimed, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, f.Lane, fixture.LeaseTTL)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -472,7 +473,7 @@ func TestGrantLeavesALiveLeaseAlone_E11(t *testing.T) {
 	held := f.Start(t)
 	f.SetExecution(t, held.ID, "lifecycle_phase = 'runnable', ownership_state = 'unowned', eligibility_state = 'eligible_now', attempt_state = 'attempt_interrupted'")
 	before := f.Dump(t, held.ID)
-	_, err := f.Grants().IssueGrantAndClaim(t.Context(), held.ID, "", fixture.LeaseTTL)
+	_, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, held.ID, "", fixture.LeaseTTL)
 	if !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("claimed: %v", err)
 	}
@@ -495,10 +496,10 @@ func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 			f.SetExecution(t, x, attached)
 			f.SeedGrant(t, x)
 			before := f.Dump(t, x)
-			_, errIssue := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(x))
-			_, errOperator := f.Grants().IssueGrantAndClaim(t.Context(), x, "", fixture.LeaseTTL)
-			_, errClaim := f.Grants().ClaimExecution(t.Context(), engine.GrantedClaim{
-				Grant: engine.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
+			_, errIssue := interop.IssueClaimGrant(t.Context(), f.Engine, f.GrantSpec(x))
+			_, errOperator := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "", fixture.LeaseTTL)
+			_, errClaim := interop.ClaimExecution(t.Context(), f.Engine, interop.GrantedClaim{
+				Grant: interop.ClaimGrant{Execution: x}, Worker: "w", Instance: "w1", LeaseTTL: fixture.LeaseTTL,
 			})
 			for n, err := range []error{errIssue, errOperator, errClaim} {
 				if _, ok := errors.AsType[*fferr.StateError](err); !ok || !errors.Is(err, fferr.ErrNotLeaseable) {
@@ -507,17 +508,17 @@ func TestAttachedExecutionIsNeitherGrantedNorLeased(t *testing.T) {
 			}
 			// It hides nothing behind it.
 			for range 2 {
-				if grant, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); !found || err != nil || grant.Execution == x {
+				if grant, found, err := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec()); !found || err != nil || grant.Execution == x {
 					t.Errorf("granted %v, %t, %v", grant, found, err)
 				}
 			}
 			f.WantState(t, free, fixture.StateGranted)
-			if _, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); found || err != nil {
+			if _, found, err := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec()); found || err != nil {
 				t.Errorf("found %t, %v", found, err)
 			}
 			f.WantUnchanged(t, x, before)
 			f.SetExecution(t, x, "ffx_admitted = true")
-			if grant, found, err := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec()); !found || err != nil || grant.Execution != x {
+			if grant, found, err := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec()); !found || err != nil || grant.Execution != x {
 				t.Errorf("granted %v, %t, %v", grant, found, err)
 			}
 		})
@@ -544,15 +545,15 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 			if err := c.stop(); err != nil {
 				t.Fatal(err)
 			}
-			_, errIssue := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(waiting))
-			_, _, errWorker := f.Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
-			_, errClaim := f.Grants().ClaimExecution(t.Context(), f.Using(grant))
-			_, errIssueReclaim := f.Grants().IssueReclaimGrant(t.Context(), f.GrantSpec(lost.ID))
-			_, errReclaim := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(reclaim))
-			_, errResume := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(grant))
+			_, errIssue := interop.IssueClaimGrant(t.Context(), f.Engine, f.GrantSpec(waiting))
+			_, _, errWorker := interop.ClaimForWorker(t.Context(), f.Engine, f.WorkerSpec())
+			_, errClaim := interop.ClaimExecution(t.Context(), f.Engine, f.Using(grant))
+			_, errIssueReclaim := interop.IssueReclaimGrant(t.Context(), f.Engine, f.GrantSpec(lost.ID))
+			_, errReclaim := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(reclaim))
+			_, errResume := interop.ClaimFromResumeGrant(t.Context(), f.Engine, f.Resuming(grant))
 			refused := []error{errIssue, errWorker, errClaim, errIssueReclaim, errReclaim, errResume}
 			if c.halt == state.HaltedLane {
-				_, err := f.Grants().IssueGrantAndClaim(t.Context(), waiting, "", fixture.LeaseTTL)
+				_, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, waiting, "", fixture.LeaseTTL)
 				refused = append(refused, err)
 			}
 			for n, err := range refused {
@@ -565,7 +566,7 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 			}
 		})
 	}
-	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(grant)); err != nil {
+	if _, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(grant)); err != nil {
 		t.Error(err)
 	}
 }
@@ -574,61 +575,61 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 func TestGrantsInATransaction(t *testing.T) {
 	type operation struct {
 		name    string
-		prepare func(t *testing.T, f *fixture.Fixture) (x id.ExecutionID, call func(context.Context, engine.Grants) error)
+		prepare func(t *testing.T, f *fixture.Fixture) (x id.ExecutionID, call func(context.Context, *engine.Engine) error)
 		state   string
 		again   error // the error of a repetition
 	}
 	for _, o := range []operation{
-		{"issue", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"issue", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			x := f.Create(t)
-			return x, func(ctx context.Context, g engine.Grants) error {
-				_, err := g.IssueClaimGrant(ctx, f.GrantSpec(x))
+			return x, func(ctx context.Context, g *engine.Engine) error {
+				_, err := interop.IssueClaimGrant(ctx, g, f.GrantSpec(x))
 				return err
 			}
 		}, fixture.StateGranted, fferr.ErrGrantExists},
-		{"claim for worker", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
-			return f.Create(t), func(ctx context.Context, g engine.Grants) error {
-				_, found, err := g.ClaimForWorker(ctx, f.WorkerSpec())
+		{"claim for worker", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
+			return f.Create(t), func(ctx context.Context, g *engine.Engine) error {
+				_, found, err := interop.ClaimForWorker(ctx, g, f.WorkerSpec())
 				if !found && err == nil {
 					err = fferr.ErrNotLeaseable
 				}
 				return err
 			}
 		}, fixture.StateGranted, fferr.ErrNotLeaseable},
-		{"claim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"claim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			grant := f.Issue(t, f.Create(t))
-			return grant.Execution, func(ctx context.Context, g engine.Grants) error {
-				_, err := g.ClaimExecution(ctx, f.Using(grant))
+			return grant.Execution, func(ctx context.Context, g *engine.Engine) error {
+				_, err := interop.ClaimExecution(ctx, g, f.Using(grant))
 				return err
 			}
 		}, fixture.StateRunning, fferr.ErrNotLeaseable},
-		{"claim by an operator", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"claim by an operator", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			x := f.Create(t)
-			return x, func(ctx context.Context, g engine.Grants) error {
-				_, err := g.IssueGrantAndClaim(ctx, x, "", fixture.LeaseTTL)
+			return x, func(ctx context.Context, g *engine.Engine) error {
+				_, err := interop.IssueGrantAndClaim(ctx, g, x, "", fixture.LeaseTTL)
 				return err
 			}
 		}, fixture.StateRunning, fferr.ErrNotLeaseable},
-		{"resume", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"resume", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			held := f.Start(t)
 			f.Advance(fixture.LeaseTTL)
 			fixture.Run(t, upkeep.Of(f.Engine).ExpireLeases, 1)
 			grant := f.Issue(t, held.ID)
-			return held.ID, func(ctx context.Context, g engine.Grants) error {
-				_, err := g.ClaimFromResumeGrant(ctx, f.Resuming(grant))
+			return held.ID, func(ctx context.Context, g *engine.Engine) error {
+				_, err := interop.ClaimFromResumeGrant(ctx, g, f.Resuming(grant))
 				return err
 			}
 		}, fixture.StateRunning, fferr.ErrInvalidGrant},
-		{"reclaim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"reclaim", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			held := f.Start(t)
 			f.Advance(fixture.LeaseTTL)
 			grant := f.IssueReclaim(t, held.ID)
-			return held.ID, func(ctx context.Context, g engine.Grants) error {
-				_, err := g.ReclaimExecution(ctx, f.Reclaiming(grant))
+			return held.ID, func(ctx context.Context, g *engine.Engine) error {
+				_, err := interop.ReclaimExecution(ctx, g, f.Reclaiming(grant))
 				return err
 			}
 		}, fixture.StateRunning, fferr.ErrInvalidGrant},
-		{"expire", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, engine.Grants) error) {
+		{"expire", func(t *testing.T, f *fixture.Fixture) (id.ExecutionID, func(context.Context, *engine.Engine) error) {
 			grant := f.Issue(t, f.Create(t))
 			f.Advance(fixture.GrantTTL)
 			return grant.Execution, nil
@@ -638,7 +639,7 @@ func TestGrantsInATransaction(t *testing.T) {
 			f := fixture.GrantFixture(t)
 			x, call := o.prepare(t, f)
 			if call == nil {
-				call = func(ctx context.Context, _ engine.Grants) error { return nil }
+				call = func(ctx context.Context, _ *engine.Engine) error { return nil }
 			}
 			inside := func(tx pgx.Tx) *engine.Engine { return f.WithTx(tx) }
 			do := func(tx pgx.Tx) error {
@@ -646,7 +647,7 @@ func TestGrantsInATransaction(t *testing.T) {
 					_, err := upkeep.Of(inside(tx)).ExpireGrants(t.Context(), 10)
 					return err
 				}
-				return call(t.Context(), inside(tx).Grants())
+				return call(t.Context(), inside(tx))
 			}
 			before := f.Dump(t, x)
 			tx := f.BeginTx(t)

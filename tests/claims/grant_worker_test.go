@@ -12,23 +12,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // grantNext grants the next execution; the zero id: there is none.
-func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*engine.WorkerSpec)) id.ExecutionID {
+func grantNext(t *testing.T, f *fixture.Fixture, change ...func(*interop.WorkerSpec)) id.ExecutionID {
 	t.Helper()
 	spec := f.WorkerSpec()
 	for _, c := range change {
 		c(&spec)
 	}
-	grant, found, err := f.Grants().ClaimForWorker(t.Context(), spec)
+	grant, found, err := interop.ClaimForWorker(t.Context(), f.Engine, spec)
 	if err != nil || found == grant.Execution.IsZero() {
 		t.Fatalf("granted %v, %t, %v", grant, found, err)
 	}
 	if found {
-		if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+		if err := interop.VerifyGrant(t.Context(), f.Engine, grant); err != nil {
 			t.Error(err)
 		}
 		if grant.Lane != f.Lane || !grant.ExpiresAt.Equal(f.Time().Add(fixture.GrantTTL)) {
@@ -53,7 +54,7 @@ func TestWorkerIsGrantedWhatItWouldClaim_E30_E31(t *testing.T) {
 	f.Advance(time.Millisecond)
 	high := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 })
 	other := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Kind, spec.Priority = "other", 7 })
-	kinds := func(spec *engine.WorkerSpec) { spec.Kinds = []string{"test"} }
+	kinds := func(spec *interop.WorkerSpec) { spec.Kinds = []string{"test"} }
 	for _, want := range []id.ExecutionID{high, low, {}} {
 		if got := grantNext(t, f, kinds); got != want {
 			t.Errorf("granted %s, want %s", got, want)
@@ -62,10 +63,10 @@ func TestWorkerIsGrantedWhatItWouldClaim_E30_E31(t *testing.T) {
 	if got := grantNext(t, f); got != other {
 		t.Errorf("granted %s, want %s", got, other)
 	}
-	if got := grantNext(t, f, func(spec *engine.WorkerSpec) { spec.Capabilities = id.NewCapabilities("gpu") }); !slices.Contains(difficult, got) {
+	if got := grantNext(t, f, func(spec *interop.WorkerSpec) { spec.Capabilities = id.NewCapabilities("gpu") }); !slices.Contains(difficult, got) {
 		t.Errorf("granted %s", got)
 	}
-	if got := grantNext(t, f, func(spec *engine.WorkerSpec) { spec.Lane += "-another" }); !got.IsZero() {
+	if got := grantNext(t, f, func(spec *interop.WorkerSpec) { spec.Lane += "-another" }); !got.IsZero() {
 		t.Errorf("granted %s", got)
 	}
 }
@@ -106,7 +107,7 @@ func TestConcurrentGrantsNeverOverlap(t *testing.T) {
 	first, second := f.Create(t), f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 0 })
 	f.SetExecution(t, first, "priority = 5")
 	tx := f.BeginTx(t)
-	grant, found, err := f.WithTx(tx).Grants().ClaimForWorker(t.Context(), f.WorkerSpec())
+	grant, found, err := interop.ClaimForWorker(t.Context(), f.WithTx(tx), f.WorkerSpec())
 	if !found || err != nil || grant.Execution != first {
 		t.Fatalf("granted %v, %t, %v", grant, found, err)
 	}
@@ -122,7 +123,7 @@ func TestConcurrentGrantsNeverOverlap(t *testing.T) {
 	third, fourth := f.Create(t, func(spec *engine.ExecutionSpec) { spec.Priority = 5 }), f.Create(t)
 	late := f.StoppedBefore(t, "TakeEligible")
 	granted := fixture.Async(t, func(ctx context.Context) id.ExecutionID {
-		grant, _, err := late.Grants().ClaimForWorker(ctx, f.WorkerSpec())
+		grant, _, err := interop.ClaimForWorker(ctx, late.Rival.Engine, f.WorkerSpec())
 		if err != nil {
 			t.Error(err)
 		}
@@ -161,21 +162,21 @@ func TestSingleGrantQueuesForItsRows_E3(t *testing.T) {
 	x := f.Create(t)
 	for _, c := range []struct {
 		name string
-		call func(ctx context.Context, g engine.Grants) error
+		call func(ctx context.Context, g *engine.Engine) error
 	}{
-		{"issue", func(ctx context.Context, g engine.Grants) error {
-			_, err := g.IssueClaimGrant(ctx, f.GrantSpec(x))
+		{"issue", func(ctx context.Context, g *engine.Engine) error {
+			_, err := interop.IssueClaimGrant(ctx, g, f.GrantSpec(x))
 			return err
 		}},
-		{"claim", func(ctx context.Context, g engine.Grants) error {
-			_, err := g.ClaimExecution(ctx, f.Using(engine.ClaimGrant{Execution: x}))
+		{"claim", func(ctx context.Context, g *engine.Engine) error {
+			_, err := interop.ClaimExecution(ctx, g, f.Using(interop.ClaimGrant{Execution: x}))
 			return err
 		}},
 	} {
 		waiting := f.Rival(t)
 		tx := f.BeginTx(t)
 		fixture.LockExecution(t, tx, x)
-		called := fixture.Async(t, func(ctx context.Context) error { return c.call(ctx, waiting.Grants()) })
+		called := fixture.Async(t, func(ctx context.Context) error { return c.call(ctx, waiting.Engine) })
 		waiting.AwaitBlocked(t, f)
 		fixture.Commit(t, tx)
 		if err := called(); err != nil {
@@ -198,9 +199,9 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 	f.Issue(t, granted)
 	f.Exec(t, "INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind) SELECT lane_id, -priority, created_at_ms, execution_id, partition_key, '{}'::text[], 'test' FROM ff_exec_core WHERE execution_id = $1", granted.UUID())
 	want = slices.Delete(want, 5, 6)
-	filter := engine.EligibleFilter{Lane: f.Lane}
+	filter := interop.EligibleFilter{Lane: f.Lane}
 	var got []id.ExecutionID
-	for x, err := range f.Grants().EligibleExecutions(t.Context(), filter) {
+	for x, err := range interop.EligibleExecutions(t.Context(), f.Engine, filter) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 	}
 	got = nil
 	for after := ""; ; {
-		page, err := f.Grants().ListEligibleExecutions(t.Context(), filter, after, 3)
+		page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, after, 3)
 		if err != nil || len(page.Items) > 3 {
 			t.Fatal(page, err)
 		}
@@ -224,31 +225,34 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 		t.Errorf("by pages %v, want %v", got, want)
 	}
 	partition := int(want[0].Partition())
-	page, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &partition}, "", 0)
+	page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &partition}, "", 0)
 	if err != nil || !slices.Equal(page.Items, slices.DeleteFunc(slices.Clone(want), func(x id.ExecutionID) bool { return int(x.Partition()) != partition })) {
 		t.Errorf("of one partition %v, %v", page.Items, err)
 	}
 	// A solo execution's partition is its lane's: another one has nothing.
 	empty := (partition + 1) % 256
-	if page, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &empty}, "", 0); err != nil || len(page.Items) != 0 {
+	if page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &empty}, "", 0); err != nil || len(page.Items) != 0 {
 		t.Errorf("of another partition %v, %v", page.Items, err)
 	}
-	first, err := f.Grants().ListEligibleExecutions(t.Context(), filter, "", 1)
+	first, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, call := range map[string]func() error{
 		"a cursor of another filter": func() error {
-			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: &partition}, first.Next, 1)
+			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &partition}, first.Next, 1)
 			return err
 		},
-		"a negative limit": func() error { _, err := f.Grants().ListEligibleExecutions(t.Context(), filter, "", -1); return err },
+		"a negative limit": func() error {
+			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, "", -1)
+			return err
+		},
 		"no lane": func() error {
-			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{}, "", 1)
+			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{}, "", 1)
 			return err
 		},
 		"no partition": func() error {
-			_, err := f.Grants().ListEligibleExecutions(t.Context(), engine.EligibleFilter{Lane: f.Lane, Partition: new(256)}, "", 1)
+			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: new(256)}, "", 1)
 			return err
 		},
 	} {
@@ -265,20 +269,20 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 		spec.Policy = &policy.Execution{Capabilities: id.NewCapabilities("a", "b")}
 	})
 	before := f.Dump(t, x)
-	long := string(slices.Repeat([]byte{'x'}, engine.MaxGrantNote+1))
-	issue := func(change func(*engine.GrantSpec)) func() error {
+	long := string(slices.Repeat([]byte{'x'}, interop.MaxGrantNote+1))
+	issue := func(change func(*interop.GrantSpec)) func() error {
 		return func() error {
 			spec := f.GrantSpec(x)
 			change(&spec)
-			_, err := f.Grants().IssueClaimGrant(t.Context(), spec)
+			_, err := interop.IssueClaimGrant(t.Context(), f.Engine, spec)
 			return err
 		}
 	}
-	claim := func(change func(*engine.GrantedClaim)) func() error {
+	claim := func(change func(*interop.GrantedClaim)) func() error {
 		return func() error {
-			spec := f.Using(engine.ClaimGrant{Execution: x})
+			spec := f.Using(interop.ClaimGrant{Execution: x})
 			change(&spec)
-			_, err := f.Grants().ClaimExecution(t.Context(), spec)
+			_, err := interop.ClaimExecution(t.Context(), f.Engine, spec)
 			return err
 		}
 	}
@@ -286,44 +290,44 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 		field string
 		call  func() error
 	}{
-		{"execution id", issue(func(s *engine.GrantSpec) { s.Execution = id.ExecutionID{} })},
-		{"lane", issue(func(s *engine.GrantSpec) { s.Lane = "é" })},
-		{"lane", issue(func(s *engine.GrantSpec) { s.Lane, s.Capabilities = "another", id.NewCapabilities("a", "b") })},
-		{"capabilities", issue(func(s *engine.GrantSpec) { s.Capabilities = id.Capabilities{"a,b"} })},
-		{"capabilities", issue(func(s *engine.GrantSpec) { s.Capabilities = id.Capabilities{"b"} })},
-		{"grant TTL", issue(func(s *engine.GrantSpec) { s.TTL = 0 })},
-		{"grant TTL", issue(func(s *engine.GrantSpec) { s.TTL = engine.MaxLeaseTTL + 1 })},
-		{"CapabilityHash", issue(func(s *engine.GrantSpec) { s.CapabilityHash = long })},
-		{"RouteSnapshot", issue(func(s *engine.GrantSpec) { s.RouteSnapshot = "\x00" })},
-		{"AdmissionSummary", issue(func(s *engine.GrantSpec) { s.AdmissionSummary = "\xff" })},
-		{"execution id", claim(func(s *engine.GrantedClaim) { s.Grant.Execution = id.ExecutionID{} })},
-		{"lane", claim(func(s *engine.GrantedClaim) { s.Grant.Lane = "another" })},
-		{"lease TTL", claim(func(s *engine.GrantedClaim) { s.LeaseTTL = 0 })},
-		{"ExpectedAttempt", claim(func(s *engine.GrantedClaim) { s.ExpectedAttempt = new(-1) })},
-		{"AttemptTimeout", claim(func(s *engine.GrantedClaim) { s.AttemptTimeout = -1 })},
-		{"Deadline", claim(func(s *engine.GrantedClaim) { s.Deadline = time.Unix(0, 0) })},
+		{"execution id", issue(func(s *interop.GrantSpec) { s.Execution = id.ExecutionID{} })},
+		{"lane", issue(func(s *interop.GrantSpec) { s.Lane = "é" })},
+		{"lane", issue(func(s *interop.GrantSpec) { s.Lane, s.Capabilities = "another", id.NewCapabilities("a", "b") })},
+		{"capabilities", issue(func(s *interop.GrantSpec) { s.Capabilities = id.Capabilities{"a,b"} })},
+		{"capabilities", issue(func(s *interop.GrantSpec) { s.Capabilities = id.Capabilities{"b"} })},
+		{"grant TTL", issue(func(s *interop.GrantSpec) { s.TTL = 0 })},
+		{"grant TTL", issue(func(s *interop.GrantSpec) { s.TTL = engine.MaxLeaseTTL + 1 })},
+		{"CapabilityHash", issue(func(s *interop.GrantSpec) { s.CapabilityHash = long })},
+		{"RouteSnapshot", issue(func(s *interop.GrantSpec) { s.RouteSnapshot = "\x00" })},
+		{"AdmissionSummary", issue(func(s *interop.GrantSpec) { s.AdmissionSummary = "\xff" })},
+		{"execution id", claim(func(s *interop.GrantedClaim) { s.Grant.Execution = id.ExecutionID{} })},
+		{"lane", claim(func(s *interop.GrantedClaim) { s.Grant.Lane = "another" })},
+		{"lease TTL", claim(func(s *interop.GrantedClaim) { s.LeaseTTL = 0 })},
+		{"ExpectedAttempt", claim(func(s *interop.GrantedClaim) { s.ExpectedAttempt = new(-1) })},
+		{"AttemptTimeout", claim(func(s *interop.GrantedClaim) { s.AttemptTimeout = -1 })},
+		{"Deadline", claim(func(s *interop.GrantedClaim) { s.Deadline = time.Unix(0, 0) })},
 		{"MaxReclaims", func() error {
-			spec := f.Reclaiming(engine.ReclaimGrant{Execution: x})
+			spec := f.Reclaiming(interop.ReclaimGrant{Execution: x})
 			spec.MaxReclaims = new(-1)
-			_, err := f.Grants().ReclaimExecution(t.Context(), spec)
+			_, err := interop.ReclaimExecution(t.Context(), f.Engine, spec)
 			return err
 		}},
 		{"lane", func() error {
-			_, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "another", fixture.LeaseTTL)
+			_, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "another", fixture.LeaseTTL)
 			return err
 		}},
 		{"lane", func() error {
-			_, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "\n", fixture.LeaseTTL)
+			_, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "\n", fixture.LeaseTTL)
 			return err
 		}},
-		{"lease TTL", func() error { _, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "", 0); return err }},
+		{"lease TTL", func() error { _, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "", 0); return err }},
 		{"grant TTL", func() error {
 			spec := f.WorkerSpec()
 			spec.TTL = 0
-			_, _, err := f.Grants().ClaimForWorker(t.Context(), spec)
+			_, _, err := interop.ClaimForWorker(t.Context(), f.Engine, spec)
 			return err
 		}},
-		{"execution id", func() error { return f.Grants().VerifyGrant(t.Context(), engine.ClaimGrant{}) }},
+		{"execution id", func() error { return interop.VerifyGrant(t.Context(), f.Engine, interop.ClaimGrant{}) }},
 		{"batch", func() error { _, err := upkeep.Of(f.Engine).ExpireGrants(t.Context(), 0); return err }},
 	} {
 		if err := c.call(); err == nil {
@@ -335,13 +339,13 @@ func TestGrantsRefuseBadInput(t *testing.T) {
 	f.WantUnchanged(t, x, before)
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})
 	for n, err := range []error{
-		issue(func(s *engine.GrantSpec) { s.Execution = missing })(), claim(func(s *engine.GrantedClaim) { s.Grant.Execution = missing })(),
+		issue(func(s *interop.GrantSpec) { s.Execution = missing })(), claim(func(s *interop.GrantedClaim) { s.Grant.Execution = missing })(),
 	} {
 		if !errors.Is(err, fferr.ErrNotFound) {
 			t.Error(n, err)
 		}
 	}
-	if text := fmt.Sprint(issue(func(s *engine.GrantSpec) { s.Capabilities = nil })()); text != "issue claim grant: invalid input: capabilities: lack a,b" {
+	if text := fmt.Sprint(issue(func(s *interop.GrantSpec) { s.Capabilities = nil })()); text != "issue claim grant: invalid input: capabilities: lack a,b" {
 		t.Error(text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -78,7 +79,7 @@ func TestAttemptsListLostLeases(t *testing.T) {
 	c = claimAs(t, f, "cut off")
 	want("given back", 0, "cut off", lost)
 	f.Advance(fixture.LeaseTTL + time.Second)
-	if _, err := f.Grants().ReclaimExecution(t.Context(), f.Reclaiming(f.IssueReclaim(t, x))); err != nil {
+	if _, err := interop.ReclaimExecution(t.Context(), f.Engine, f.Reclaiming(f.IssueReclaim(t, x))); err != nil {
 		t.Fatal(err)
 	}
 	lose(c, "cut off", state.LeaseEventReclaimed)

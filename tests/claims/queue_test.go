@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -258,12 +259,12 @@ func TestQueueFollowsEveryWrite(t *testing.T) {
 		}, 1},
 		{"grant", func(t *testing.T, f *fixture.Flows) { f.Issue(t, f.Create(t)) }, 0},
 		{"claim by a grant", func(t *testing.T, f *fixture.Flows) {
-			if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(f.Issue(t, f.Create(t)))); err != nil {
+			if _, err := interop.ClaimExecution(t.Context(), f.Fixture.Engine, f.Using(f.Issue(t, f.Create(t)))); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
 		{"grant and claim at once", func(t *testing.T, f *fixture.Flows) {
-			if _, err := f.Grants().IssueGrantAndClaim(t.Context(), f.Create(t), "", fixture.LeaseTTL); err != nil {
+			if _, err := interop.IssueGrantAndClaim(t.Context(), f.Fixture.Engine, f.Create(t), "", fixture.LeaseTTL); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},

@@ -17,7 +17,7 @@ import (
 // configured are the types whose fields have defaults.
 var configured = []string{
 	"engine.Config", "engine.ExecutionSpec", "engine.FlowSpec", "engine.Node", "engine.Edge", "engine.Growth", "engine.EdgeStaging", "engine.StagedEdge", "engine.Kind", "engine.ClaimSpec",
-	"engine.GrantSpec", "engine.WorkerSpec", "engine.GrantedClaim", "engine.ResumedClaim", "engine.Reclaim", "engine.EligibleFilter",
+	"interop.GrantSpec", "interop.WorkerSpec", "interop.GrantedClaim", "interop.ResumedClaim", "interop.Reclaim", "interop.EligibleFilter",
 	"id.Partitions", "policy.Execution", "policy.Retry", "worker.Config", "reconcile.Config", "schema.Options", "events.Options", "events.Filter", "events.Consumer",
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -103,15 +104,15 @@ func TestTimeOfJobsAndOperatorsIsTheDatabases_E41(t *testing.T) {
 	before = clock()
 	grant := f.Issue(t, l.Execution)
 	within("a grant", grant.ExpiresAt, before, fixture.GrantTTL)
-	newest := engine.ClaimGrant{Execution: l.Execution} // regardless of its key
+	newest := interop.ClaimGrant{Execution: l.Execution} // regardless of its key
 	f.Exec(t, "UPDATE ff_claim_grant SET expires_at_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint WHERE execution_id = $1", l.Execution.UUID())
-	if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(newest)); !errors.Is(err, fferr.ErrGrantExpired) {
+	if _, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(newest)); !errors.Is(err, fferr.ErrGrantExpired) {
 		t.Errorf("got %v, want expired", err)
 	}
 	f.Once(t, upkeep.Of(f.Engine).ExpireGrants)
 	f.WantState(t, l.Execution, fixture.StateReturned)
 	before = clock()
-	claimed, err := f.Grants().ClaimExecution(t.Context(), f.Using(f.Issue(t, l.Execution)))
+	claimed, err := interop.ClaimExecution(t.Context(), f.Engine, f.Using(f.Issue(t, l.Execution)))
 	if err != nil {
 		t.Fatal(err)
 	}

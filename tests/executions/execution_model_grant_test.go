@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,7 +17,7 @@ var modelGrants = map[string]modelCall{
 		func(ctx context.Context, m *executionModel, e *engine.Engine, x *modelled) error {
 			spec := m.f.GrantSpec(x.id)
 			spec.TTL = fixture.LeaseTTL
-			_, err := e.Grants().IssueClaimGrant(ctx, spec)
+			_, err := interop.IssueClaimGrant(ctx, e, spec)
 			return err
 		},
 		func(m *executionModel, x *modelled) error {
@@ -32,7 +33,7 @@ var modelGrants = map[string]modelCall{
 	},
 	"claim by a grant": {
 		func(ctx context.Context, m *executionModel, e *engine.Engine, x *modelled) error {
-			claimed, err := e.Grants().ClaimExecution(ctx, m.f.Using(engine.ClaimGrant{Execution: x.id}))
+			claimed, err := interop.ClaimExecution(ctx, e, m.f.Using(interop.ClaimGrant{Execution: x.id}))
 			return m.leased(x, claimed, err)
 		},
 		func(m *executionModel, x *modelled) error {
@@ -51,7 +52,7 @@ var modelGrants = map[string]modelCall{
 	},
 	"claim by an operator": {
 		func(ctx context.Context, m *executionModel, e *engine.Engine, x *modelled) error {
-			claimed, err := e.Grants().IssueGrantAndClaim(ctx, x.id, "", fixture.LeaseTTL)
+			claimed, err := interop.IssueGrantAndClaim(ctx, e, x.id, "", fixture.LeaseTTL)
 			return m.leased(x, claimed, err)
 		},
 		func(m *executionModel, x *modelled) error {

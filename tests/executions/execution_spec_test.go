@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -256,13 +257,13 @@ var given = []reflect.Type{
 	reflect.TypeFor[engine.ExecutionSpec](), reflect.TypeFor[engine.FlowSpec](), reflect.TypeFor[engine.Growth](),
 	reflect.TypeFor[engine.EdgeStaging](), reflect.TypeFor[engine.ClaimSpec](),
 	reflect.TypeFor[engine.CancelSpec](), reflect.TypeFor[operator.RevokeSpec](),
-	reflect.TypeFor[operator.ExpiredLeaseFilter](), reflect.TypeFor[engine.GrantSpec](),
-	reflect.TypeFor[engine.WorkerSpec](), reflect.TypeFor[engine.GrantedClaim](),
-	reflect.TypeFor[engine.ResumedClaim](), reflect.TypeFor[engine.Reclaim](),
-	reflect.TypeFor[engine.EligibleFilter](), reflect.TypeFor[engine.Config](),
+	reflect.TypeFor[operator.ExpiredLeaseFilter](), reflect.TypeFor[interop.GrantSpec](),
+	reflect.TypeFor[interop.WorkerSpec](), reflect.TypeFor[interop.GrantedClaim](),
+	reflect.TypeFor[interop.ResumedClaim](), reflect.TypeFor[interop.Reclaim](),
+	reflect.TypeFor[interop.EligibleFilter](), reflect.TypeFor[engine.Config](),
 	reflect.TypeFor[engine.ExecutionFilter](), reflect.TypeFor[engine.FlowFilter](),
 	reflect.TypeFor[engine.CancelFlowSpec](), reflect.TypeFor[engine.FlowCancelRequest](),
-	reflect.TypeFor[engine.AdmissionSpec](), reflect.TypeFor[budget.Spec](), reflect.TypeFor[budget.Usage](), reflect.TypeFor[budget.Spend](),
+	reflect.TypeFor[interop.AdmissionSpec](), reflect.TypeFor[budget.Spec](), reflect.TypeFor[budget.Usage](), reflect.TypeFor[budget.Spend](),
 	reflect.TypeFor[budget.ReserveSpec](), reflect.TypeFor[budget.SettleSpec](),
 }
 

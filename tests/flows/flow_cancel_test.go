@@ -16,6 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -363,7 +364,7 @@ func TestHoldersOfCancelledMembersAreRefused_F4(t *testing.T) {
 		flow := f.Draw(t, nil, "a")
 		grant := f.Issue(t, f.NodeID(flow, "a"))
 		f.CancelBy(t, flow, state.CancelPending)
-		if _, err := f.Grants().ClaimExecution(t.Context(), f.Using(grant)); err == nil {
+		if _, err := interop.ClaimExecution(t.Context(), f.Fixture.Engine, f.Using(grant)); err == nil {
 			t.Error("claimed by a grant")
 		}
 		f.WantMembers(t, flow, map[string]string{fixture.StateCancelled: "a"})

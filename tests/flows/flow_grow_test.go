@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -270,7 +271,7 @@ func TestGrowthBlocksUnclaimedMembers_F17_F25(t *testing.T) {
 	for _, c := range f.ClaimN(t, 2) {
 		f.Leases[c.ID] = c.Lease
 	}
-	grant, err := f.Grants().IssueClaimGrant(t.Context(), engine.GrantSpec{
+	grant, err := interop.IssueClaimGrant(t.Context(), f.Fixture.Engine, interop.GrantSpec{
 		Execution: f.NodeID(flow, "granted"), Lane: f.Lane, Worker: "w", Instance: "w1", TTL: time.Minute,
 	})
 	if err != nil {
@@ -281,7 +282,7 @@ func TestGrowthBlocksUnclaimedMembers_F17_F25(t *testing.T) {
 	f.WantMembers(t, flow, map[string]string{fixture.StateCompleted: "a a2", fixture.StateReady: "n", fixture.StateHeld: "ready granted later released"})
 	f.WantGroup(t, flow, "released", fixture.StoredGroup{Success: 2, Running: 1, KTarget: 3}) // F25: the target goes along
 	f.WantGroup(t, flow, "ready", fixture.StoredGroup{Running: 1, KTarget: 1})
-	if _, err := f.Grants().ClaimExecution(t.Context(), engine.GrantedClaim{
+	if _, err := interop.ClaimExecution(t.Context(), f.Fixture.Engine, interop.GrantedClaim{
 		Grant: grant, Worker: "w", Instance: "w1", LeaseTTL: time.Minute,
 	}); !errors.Is(err, fferr.ErrNotLeaseable) {
 		t.Errorf("claimed by the grant: error %v, want %v", err, fferr.ErrNotLeaseable)

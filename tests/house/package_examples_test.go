@@ -14,7 +14,7 @@ import (
 // knows no way to a server.
 func TestPackageExamples(t *testing.T) {
 	t.Parallel()
-	for _, room := range []string{"budget", "engine", "events", "operator"} {
+	for _, room := range []string{"budget", "engine", "events", "interop", "operator"} {
 		t.Run(room, func(t *testing.T) {
 			t.Parallel()
 			program := filepath.Join(t.TempDir(), room+".test")

@@ -20,8 +20,8 @@ func TestRightsEveryCallBelongsToARole(t *testing.T) {
 	t.Parallel()
 	exported := make(map[string]bool)
 	for name, handle := range map[string]reflect.Type{
-		"Engine": reflect.TypeFor[*engine.Engine](), "Operator": reflect.TypeFor[engine.Operator](), "Upkeep": reflect.TypeFor[*upkeep.Upkeep](),
-		"Grants": reflect.TypeFor[engine.Grants](), "Claimer": reflect.TypeFor[*engine.Claimer](),
+		"Engine": reflect.TypeFor[*engine.Engine](), "Upkeep": reflect.TypeFor[*upkeep.Upkeep](),
+		"Claimer": reflect.TypeFor[*engine.Claimer](),
 	} {
 		for i := range handle.NumMethod() {
 			exported[name+"."+handle.Method(i).Name] = true

@@ -21,7 +21,7 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 var coreRungs = []rung{
 	{"ground", "core signing_key limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"breaches budget lease_fence lease_memory stream_written stream_limits codec"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence gate_spec gate_locks gate_count gate_hand_over"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence gate_spec gate_locks gate_count gate_hand_over attempt"},
 	{"change", "budget_cancel execution_cancel_each transition execution_held execution_lock settle"},
 }
 
@@ -42,10 +42,9 @@ var engineRungs = []rung{
 	{"reads", "execution_describe execution_list execution_keys execution_reads execution_attempts flow_reads " +
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find sequence_reads worker worker_list"},
-	{"grants", "grant grant_claim grant_issue grant_keys grant_reclaim signal signal_each signal_take signal_tokens waitpoint step step_tx call quota"},
+	{"grants", "signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
 	{"operator", "execution_fork " +
 		"queue_waiting rights"},
-	{"admission", "admission"},
 	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // ask asks a quota policy to admit an execution.
-func ask(t *testing.T, e *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) engine.AdmissionResult {
+func ask(t *testing.T, e *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) interop.AdmissionResult {
 	t.Helper()
-	result, err := e.CheckAdmission(t.Context(), q, x, engine.AdmissionSpec{})
+	result, err := interop.CheckAdmission(t.Context(), e, q, x, interop.AdmissionSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func ask(t *testing.T, e *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) e
 }
 
 // wantAnswer fails the test unless the quota policy answers so.
-func wantAnswer(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.ExecutionID, want engine.AdmissionOutcome, retryAfter time.Duration) {
+func wantAnswer(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.ExecutionID, want interop.AdmissionOutcome, retryAfter time.Duration) {
 	t.Helper()
 	if got := ask(t, f.Engine, q, x); got.Outcome != want || got.RetryAfter != retryAfter {
 		t.Errorf("%s after %s, want %s after %s", got.Outcome, got.RetryAfter, want, retryAfter)
@@ -34,7 +35,7 @@ func wantAnswer(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.Execu
 
 func giveBack(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.ExecutionID) {
 	t.Helper()
-	if err := f.ReleaseAdmission(t.Context(), q, x); err != nil {
+	if err := interop.ReleaseAdmission(t.Context(), f.Engine, q, x); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,99 +43,99 @@ func giveBack(t *testing.T, f *fixture.Fixture, q id.QuotaPolicyID, x id.Executi
 // A caller's admission takes a place until it is released or its execution has ended. The start goes on counting.
 func TestCallersTakePlacesAndStarts(t *testing.T) {
 	f := fixture.NewCloned(t)
-	cap2 := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	cap2 := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	x := create(t, f, 4)
-	wantAnswer(t, f, cap2, x[0], engine.Admitted, 0)
-	wantAnswer(t, f, cap2, x[1], engine.Admitted, 0)
-	wantAnswer(t, f, cap2, x[2], engine.ConcurrencyExceeded, 0)
+	wantAnswer(t, f, cap2, x[0], interop.Admitted, 0)
+	wantAnswer(t, f, cap2, x[1], interop.Admitted, 0)
+	wantAnswer(t, f, cap2, x[2], interop.ConcurrencyExceeded, 0)
 	f.Advance(time.Hour)
-	wantAnswer(t, f, cap2, x[0], engine.AlreadyAdmitted, 0)
+	wantAnswer(t, f, cap2, x[0], interop.AlreadyAdmitted, 0)
 	giveBack(t, f, cap2, x[0])
 	giveBack(t, f, cap2, x[0])
 	giveBack(t, f, cap2, x[3]) // it has no place
-	wantAnswer(t, f, cap2, x[2], engine.Admitted, 0)
-	wantAnswer(t, f, cap2, x[0], engine.ConcurrencyExceeded, 0)
+	wantAnswer(t, f, cap2, x[2], interop.Admitted, 0)
+	wantAnswer(t, f, cap2, x[0], interop.ConcurrencyExceeded, 0)
 	f.Cancel(t, x[1])
-	wantAnswer(t, f, cap2, x[0], engine.Admitted, 0)
-	wantAnswer(t, f, cap2, x[3], engine.ConcurrencyExceeded, 0)
+	wantAnswer(t, f, cap2, x[0], interop.Admitted, 0)
+	wantAnswer(t, f, cap2, x[3], interop.ConcurrencyExceeded, 0)
 
-	rate2 := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 2, Window: window})
-	wantAnswer(t, f, rate2, x[0], engine.Admitted, 0)
+	rate2 := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 2, Window: window})
+	wantAnswer(t, f, rate2, x[0], interop.Admitted, 0)
 	giveBack(t, f, rate2, x[0])
 	f.Advance(window / 2)
-	wantAnswer(t, f, rate2, x[2], engine.Admitted, 0)
-	wantAnswer(t, f, rate2, x[0], engine.RateExceeded, window/2) // its first start counts, but is no admission any more
+	wantAnswer(t, f, rate2, x[2], interop.Admitted, 0)
+	wantAnswer(t, f, rate2, x[0], interop.RateExceeded, window/2) // its first start counts, but is no admission any more
 	f.Advance(window/2 - time.Millisecond)
-	wantAnswer(t, f, rate2, x[0], engine.RateExceeded, time.Millisecond)
+	wantAnswer(t, f, rate2, x[0], interop.RateExceeded, time.Millisecond)
 	f.Advance(time.Millisecond)
-	wantAnswer(t, f, rate2, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, rate2, x[0], interop.Admitted, 0)
 	f.Advance(window / 2)
-	wantAnswer(t, f, rate2, x[2], engine.Admitted, 0) // after the window it is a start again
-	wantAnswer(t, f, rate2, x[2], engine.AlreadyAdmitted, 0)
+	wantAnswer(t, f, rate2, x[2], interop.Admitted, 0) // after the window it is a start again
+	wantAnswer(t, f, rate2, x[2], interop.AlreadyAdmitted, 0)
 }
 
 // A further start after the window keeps the place of the execution.
 func TestCallersKeepTheirPlaceAfterTheWindow(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 5, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 5, Window: window})
 	x := create(t, f, 2)
 	for range 3 {
-		wantAnswer(t, f, q, x[0], engine.Admitted, 0)
-		wantAnswer(t, f, q, x[0], engine.AlreadyAdmitted, 0)
-		wantAnswer(t, f, q, x[1], engine.ConcurrencyExceeded, 0)
+		wantAnswer(t, f, q, x[0], interop.Admitted, 0)
+		wantAnswer(t, f, q, x[0], interop.AlreadyAdmitted, 0)
+		wantAnswer(t, f, q, x[1], interop.ConcurrencyExceeded, 0)
 		f.Advance(window)
 	}
 	giveBack(t, f, q, x[0])
-	wantAnswer(t, f, q, x[1], engine.Admitted, 0)
+	wantAnswer(t, f, q, x[1], interop.Admitted, 0)
 }
 
 // Admissions of the gate and by callers count together.
 func TestCallersAndTheGateShareAPolicy(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2, MaxStarts: 4, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2, MaxStarts: 4, Window: window})
 	free := create(t, f, 3)
 	claim(t, f, 10)
 	create(t, f, 5, under(q))
-	wantAnswer(t, f, q, free[0], engine.Admitted, 0)
+	wantAnswer(t, f, q, free[0], interop.Admitted, 0)
 	running := wantClaimable(t, f, 1, "beside a caller's admission")
-	wantAnswer(t, f, q, free[1], engine.ConcurrencyExceeded, 0)
+	wantAnswer(t, f, q, free[1], interop.ConcurrencyExceeded, 0)
 	complete(t, f, running...)
-	wantAnswer(t, f, q, free[1], engine.Admitted, 0)
+	wantAnswer(t, f, q, free[1], interop.Admitted, 0)
 	wantClaimable(t, f, 0, "while callers have both places")
 	giveBack(t, f, q, free[0])
 	giveBack(t, f, q, free[1])
 	complete(t, f, wantClaimable(t, f, 1, "with the last start of the window")...)
-	wantAnswer(t, f, q, free[0], engine.RateExceeded, window)
+	wantAnswer(t, f, q, free[0], interop.RateExceeded, window)
 	// A retry time that the gate has stored does not outlast an admission by a caller.
 	f.Advance(window)
-	wantAnswer(t, f, q, free[2], engine.Admitted, 0)
+	wantAnswer(t, f, q, free[2], interop.Admitted, 0)
 	wantClaimable(t, f, 1, "in the next window")
 }
 
 // The gate alone admits the executions that name a policy. What a call can't count, it refuses.
 func TestCheckAdmissionRefuses(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	named, ended := create(t, f, 1, under(q))[0], f.Create(t)
 	f.Cancel(t, ended)
-	broken := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	broken := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	f.Exec(t, "UPDATE ff_quota_policy SET active_concurrency_cap = -1 WHERE quota_policy_id = $1", broken.String())
 	for _, c := range []struct {
 		name string
 		q    id.QuotaPolicyID
 		x    id.ExecutionID
-		spec engine.AdmissionSpec
+		spec interop.AdmissionSpec
 		want error
 	}{
-		{"an execution that names the policy", q, named, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
-		{"one that has ended", q, ended, engine.AdmissionSpec{}, fferr.ErrEnded},
-		{"one that does not exist", q, f.NewExecutionID(f.Lane), engine.AdmissionSpec{}, fferr.ErrNotFound},
-		{"no policy", id.QuotaPolicyID{}, ended, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
-		{"no execution", q, id.ExecutionID{}, engine.AdmissionSpec{}, fferr.ErrInvalidInput},
-		{"a negative jitter", q, f.Create(t), engine.AdmissionSpec{Jitter: -1}, fferr.ErrInvalidInput},
-		{"a negative limit", broken, f.Create(t), engine.AdmissionSpec{}, fferr.ErrCorruption},
+		{"an execution that names the policy", q, named, interop.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"one that has ended", q, ended, interop.AdmissionSpec{}, fferr.ErrEnded},
+		{"one that does not exist", q, f.NewExecutionID(f.Lane), interop.AdmissionSpec{}, fferr.ErrNotFound},
+		{"no policy", id.QuotaPolicyID{}, ended, interop.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"no execution", q, id.ExecutionID{}, interop.AdmissionSpec{}, fferr.ErrInvalidInput},
+		{"a negative jitter", q, f.Create(t), interop.AdmissionSpec{Jitter: -1}, fferr.ErrInvalidInput},
+		{"a negative limit", broken, f.Create(t), interop.AdmissionSpec{}, fferr.ErrCorruption},
 	} {
-		if _, err := f.CheckAdmission(t.Context(), c.q, c.x, c.spec); !errors.Is(err, c.want) {
+		if _, err := interop.CheckAdmission(t.Context(), f.Engine, c.q, c.x, c.spec); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -147,44 +148,44 @@ func TestCheckAdmissionRefuses(t *testing.T) {
 func TestUnknownPolicyIsNotMade_B23(t *testing.T) {
 	f := fixture.NewCloned(t)
 	q, x := id.NewQuotaPolicyID(), create(t, f, 2)
-	if _, err := f.CheckAdmission(t.Context(), q, x[0], engine.AdmissionSpec{}); !errors.Is(err, fferr.ErrNotFound) {
+	if _, err := interop.CheckAdmission(t.Context(), f.Engine, q, x[0], interop.AdmissionSpec{}); !errors.Is(err, fferr.ErrNotFound) {
 		t.Fatal(err)
 	}
 	giveBack(t, f, q, x[0])
 	create(t, f, 1, under(q))
 	complete(t, f, wantClaimable(t, f, 3, "without a policy")...)
-	if got := quota(t, f, engine.QuotaPolicySpec{ID: q, MaxRunning: 1}); got != q {
+	if got := quota(t, f, interop.QuotaPolicySpec{ID: q, MaxRunning: 1}); got != q {
 		t.Fatal(got)
 	}
 	x = create(t, f, 2)
-	wantAnswer(t, f, q, x[0], engine.Admitted, 0)
-	wantAnswer(t, f, q, x[1], engine.ConcurrencyExceeded, 0)
+	wantAnswer(t, f, q, x[0], interop.Admitted, 0)
+	wantAnswer(t, f, q, x[1], interop.ConcurrencyExceeded, 0)
 }
 
 // Repeated admissions within a millisecond are harmless, also after a release.
 func TestAdmissionsInOneMillisecond_B24(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 3, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 3, Window: window})
 	x := create(t, f, 1)[0]
-	wantAnswer(t, f, q, x, engine.Admitted, 0)
-	wantAnswer(t, f, q, x, engine.AlreadyAdmitted, 0)
+	wantAnswer(t, f, q, x, interop.Admitted, 0)
+	wantAnswer(t, f, q, x, interop.AlreadyAdmitted, 0)
 	for range 2 {
 		giveBack(t, f, q, x)
-		wantAnswer(t, f, q, x, engine.Admitted, 0)
+		wantAnswer(t, f, q, x, interop.Admitted, 0)
 	}
 	giveBack(t, f, q, x)
-	wantAnswer(t, f, q, x, engine.RateExceeded, window)
+	wantAnswer(t, f, q, x, interop.RateExceeded, window)
 }
 
 // The jitter of a refusal is random and only up to its bound.
 func TestJitterIsRandom_B25(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 1, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 1, Window: window})
 	x := create(t, f, 2)
-	wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, q, x[0], interop.Admitted, 0)
 	waits := map[time.Duration]bool{}
 	for range 10 {
-		result, err := f.CheckAdmission(t.Context(), q, x[1], engine.AdmissionSpec{Jitter: time.Minute})
+		result, err := interop.CheckAdmission(t.Context(), f.Engine, q, x[1], interop.AdmissionSpec{Jitter: time.Minute})
 		if err != nil || result.RetryAfter < window || result.RetryAfter > window+time.Minute {
 			t.Fatal(result, err)
 		}
@@ -201,33 +202,33 @@ func TestCallersWaitForEachOther_B20(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		made, commit bool
-		want         engine.AdmissionOutcome
+		want         interop.AdmissionOutcome
 	}{
-		{"a new row, committed", false, true, engine.ConcurrencyExceeded},
-		{"a new row, rolled back", false, false, engine.Admitted},
-		{"a row, committed", true, true, engine.ConcurrencyExceeded},
-		{"a row, rolled back", true, false, engine.Admitted},
+		{"a new row, committed", false, true, interop.ConcurrencyExceeded},
+		{"a new row, rolled back", false, false, interop.Admitted},
+		{"a row, committed", true, true, interop.ConcurrencyExceeded},
+		{"a row, rolled back", true, false, interop.Admitted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1})
 			x := create(t, f, 2)
 			if c.made {
-				wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+				wantAnswer(t, f, q, x[0], interop.Admitted, 0)
 				giveBack(t, f, q, x[0])
 				f.Advance(time.Millisecond)
 			}
 			tx := f.BeginTx(t)
-			if got := ask(t, f.WithTx(tx), q, x[0]); got.Outcome != engine.Admitted {
+			if got := ask(t, f.WithTx(tx), q, x[0]); got.Outcome != interop.Admitted {
 				t.Fatal(got)
 			}
 			r := f.Rival(t)
 			type answer struct {
-				engine.AdmissionResult
+				interop.AdmissionResult
 				err error
 			}
 			second := fixture.Async(t, func(ctx context.Context) answer {
-				result, err := r.CheckAdmission(ctx, q, x[1], engine.AdmissionSpec{})
+				result, err := interop.CheckAdmission(ctx, r.Engine, q, x[1], interop.AdmissionSpec{})
 				return answer{result, err}
 			})
 			r.AwaitBlocked(t, f)
@@ -247,7 +248,7 @@ func TestCallersWaitForEachOther_B20(t *testing.T) {
 func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const limit = 4
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: limit})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: limit})
 	create(t, f, 20, under(q))
 	free := create(t, f, 40, func(s *engine.ExecutionSpec) { s.Lane = "elsewhere" })
 	inUse := func(ctx context.Context, r *fixture.Rival) error {
@@ -270,7 +271,7 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 				if i%4 != n {
 					continue
 				}
-				result, err := r.CheckAdmission(ctx, q, x, engine.AdmissionSpec{})
+				result, err := interop.CheckAdmission(ctx, r.Engine, q, x, interop.AdmissionSpec{})
 				if err != nil {
 					return err
 				}
@@ -280,8 +281,8 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 				if err := inUse(ctx, r); err != nil {
 					return err
 				}
-				if result.Outcome == engine.Admitted {
-					if err := r.ReleaseAdmission(ctx, q, x); err != nil {
+				if result.Outcome == interop.Admitted {
+					if err := interop.ReleaseAdmission(ctx, r.Engine, q, x); err != nil {
 						return err
 					}
 				}
@@ -311,7 +312,7 @@ func TestCallersAndGatesAtOnce_B38(t *testing.T) {
 // the gate.
 func TestPlaceOfACallGivesWayToTheGate(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1})
 	x := create(t, f, 2, under(q))[0]
 	f.Exec(t, "INSERT INTO ffx_gate (partition_key, gate_id, namespace, key, held, started, used_at_ms) VALUES ($1, $2, '', '', 1, 1, 1)",
 		int16(q[0]), q)

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
 )
@@ -27,7 +28,7 @@ import (
 func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const limit, rate, total = 5, 20, 200
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: limit, MaxStarts: rate, Window: time.Minute})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: limit, MaxStarts: rate, Window: time.Minute})
 	create(t, f, total, under(q))
 
 	// The clock advances only between the calls, as the database's does between statements.
@@ -112,7 +113,7 @@ func TestCapAndRateHoldAmongCrashes(t *testing.T) {
 func TestExhaustedBudgetCostsNothing(t *testing.T) {
 	f := fixture.NewCloned(t)
 	waiting := soak.Size(t, 2_000, 100_000)
-	b, q := budgetOf(t, f, 10), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 3})
+	b, q := budgetOf(t, f, 10), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 3})
 	spend(t, f, b, 10)
 	for left := waiting; left > 0; left -= 1_000 {
 		create(t, f, 1_000, within(b))
@@ -188,7 +189,7 @@ func TestWokenWorkQueuesAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 3, Window: window})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1, MaxStarts: 3, Window: window})
 			create(t, f, 1, under(q))
 			first := wantClaimable(t, f, 1, "at first")[0]
 			if err := c.away(f, first.Lease); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -131,7 +132,7 @@ func TestLimitsNeverDeadlock(t *testing.T) {
 	}
 	for range 2 {
 		c.budgets = append(c.budgets, budgetOf(t, f, 50))
-		c.quotas = append(c.quotas, quota(t, f, engine.QuotaPolicySpec{MaxRunning: 4, MaxStarts: 20, Window: window}))
+		c.quotas = append(c.quotas, quota(t, f, interop.QuotaPolicySpec{MaxRunning: 4, MaxStarts: 20, Window: window}))
 	}
 	const processes = 6
 	turns := soak.Size(t, 60, 3_000)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -13,7 +14,7 @@ import (
 // A process that stops in the middle of a pass, after it has made the row of a new key, stalls that key alone.
 func TestStoppedPassStallsOneKey(t *testing.T) {
 	f := fixture.NewCloned(t)
-	held, free := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2}), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	held, free := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2}), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	tx := f.BeginTx(t) // in which nothing is admitted
 	if _, err := f.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test", QuotaPolicy: &held}); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func TestStoppedPassStallsOneKey(t *testing.T) {
 // That start counts too.
 func TestStartBeforeTheAdmissionCounts(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 2, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 2, Window: window})
 	f.Advance(time.Minute)
 	create(t, f, 6, under(q))
 	started := 0

@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/budget"
-	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // Executions that name a quota run at most so many at once, and an end gives its place to the next.
 func TestGateLimitsRunning_B3_B22(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 3})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 3})
 	ids := create(t, f, 10, under(q))
 	f.WantState(t, ids[0], "runnable unowned blocked_by_quota rate_limited pending_first_attempt waiting_for_quota")
 	if claimed := claim(t, f, 10); len(claimed) != 0 {
@@ -33,7 +33,7 @@ func TestGateLimitsRunning_B3_B22(t *testing.T) {
 // A rate counts starts, not admissions: executions that were admitted while no worker ran don't all start at once later.
 func TestGateLimitsStarts_B21(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 4, Window: window})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 4, Window: window})
 	create(t, f, 12, under(q))
 	admit(t, f.Engine)
 	f.Advance(time.Minute)

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -39,19 +40,19 @@ func left(t *testing.T, f *fixture.Fixture) []string {
 // Whatever becomes of callers, executions and policies, nothing is left of their admissions. Only a place that is taken stays.
 func TestNothingIsLeftOfAdmissions_B26_M30(t *testing.T) {
 	f := fixture.NewCloned(t)
-	spec := engine.QuotaPolicySpec{MaxRunning: 50, MaxStarts: 50, Window: window}
-	policies := []id.QuotaPolicyID{quota(t, f, spec), quota(t, f, spec), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 50})}
+	spec := interop.QuotaPolicySpec{MaxRunning: 50, MaxStarts: 50, Window: window}
+	policies := []id.QuotaPolicyID{quota(t, f, spec), quota(t, f, spec), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 50})}
 	lives := create(t, f, 1)[0]
 	released, died, gone := f.Create(t), f.Create(t), f.Create(t)
 	for _, q := range policies {
 		for _, x := range []id.ExecutionID{released, died, gone} {
-			wantAnswer(t, f, q, x, engine.Admitted, 0)
+			wantAnswer(t, f, q, x, interop.Admitted, 0)
 		}
 		giveBack(t, f, q, released)
 		create(t, f, 2, under(q))
 	}
 	kept := policies[0]
-	wantAnswer(t, f, kept, lives, engine.Admitted, 0)
+	wantAnswer(t, f, kept, lives, interop.Admitted, 0)
 	admit(t, f.Engine)
 	for _, c := range claim(t, f, 100) {
 		if c.ID != lives && c.ID != released {
@@ -77,9 +78,9 @@ func TestNothingIsLeftOfAdmissions_B26_M30(t *testing.T) {
 // Admissions below a wide limit, which never needs a count, don't pile up while the key is in use.
 func TestAdmissionsBelowAWideLimitAreCounted(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1_000_000})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1_000_000})
 	x := create(t, f, 2)
-	wantAnswer(t, f, q, x[0], engine.Admitted, 0)
+	wantAnswer(t, f, q, x[0], interop.Admitted, 0)
 	f.Exec(t, `
 		INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
 		SELECT partition_key, gate_id, gen_random_uuid(), 1, 0, 1, true
@@ -99,7 +100,7 @@ func TestAdmissionsBelowAWideLimitAreCounted(t *testing.T) {
 	if got := fixture.Texts(t, f.Pool, "SELECT held::text FROM ffx_gate"); !slices.Equal(got, []string{"1"}) {
 		t.Errorf("%q in use", got)
 	}
-	wantAnswer(t, f, q, x[1], engine.Admitted, 0)
+	wantAnswer(t, f, q, x[1], interop.Admitted, 0)
 }
 
 // The database's clock decides which starts are over, whatever the caller's says.
@@ -109,19 +110,19 @@ func TestDatabaseClockDecidesOnAdmission_B25(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 1, Window: time.Hour})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 1, Window: time.Hour})
 	x := create(t, f, 2)
-	if got := ask(t, eng, q, x[0]); got.Outcome != engine.Admitted {
+	if got := ask(t, eng, q, x[0]); got.Outcome != interop.Admitted {
 		t.Fatal(got)
 	}
-	if got := ask(t, eng, q, x[1]); got.Outcome != engine.RateExceeded {
+	if got := ask(t, eng, q, x[1]); got.Outcome != interop.RateExceeded {
 		t.Fatal(got)
 	}
 	f.Exec(t, `
 		CREATE OR REPLACE FUNCTION ffx_now_ms(now_ms bigint) RETURNS bigint
 		LANGUAGE sql STABLE PARALLEL SAFE
 		AS $$ SELECT coalesce(now_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint + 3600000) $$`)
-	if got := ask(t, eng, q, x[1]); got.Outcome != engine.Admitted {
+	if got := ask(t, eng, q, x[1]); got.Outcome != interop.Admitted {
 		t.Errorf("an hour later by the database's clock: %+v", got)
 	}
 }

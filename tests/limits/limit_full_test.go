@@ -17,7 +17,7 @@ func statesOf(t *testing.T, f *fixture.Fixture, ids []id.ExecutionID) (states []
 	for _, x := range ids {
 		s := describe(t, f, x)
 		states = append(states, s.State.Public)
-		if s.State.Public == state.PublicCancelled && (s.CancelledBy != engine.CancelledByLimit || !strings.Contains(s.CancellationReason, "limit sync/tenant")) {
+		if s.State.Public == state.PublicCancelled && (s.CancelledBy != "limit" || !strings.Contains(s.CancellationReason, "limit sync/tenant")) {
 			t.Errorf("cancelled by %q: %q", s.CancelledBy, s.CancellationReason)
 		}
 	}

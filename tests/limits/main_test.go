@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -16,9 +17,9 @@ func TestMain(m *testing.M) { fixture.Main(m) }
 const window = 10 * time.Second
 
 // quota creates a quota policy.
-func quota(t *testing.T, f *fixture.Fixture, spec engine.QuotaPolicySpec) id.QuotaPolicyID {
+func quota(t *testing.T, f *fixture.Fixture, spec interop.QuotaPolicySpec) id.QuotaPolicyID {
 	t.Helper()
-	created, err := f.CreateQuotaPolicy(t.Context(), spec)
+	created, err := interop.CreateQuotaPolicy(t.Context(), f.Engine, spec)
 	if err != nil || created.Duplicate {
 		t.Fatal(created, err)
 	}

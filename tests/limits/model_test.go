@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -434,7 +435,7 @@ func (m *gateModel) begin(t *testing.T, r *rapid.T, run int) {
 		limit.Spec{Name: places, Units: 2}, limit.Spec{Name: rate, Units: 3, Window: 4 * time.Second}); err != nil {
 		r.Fatal(err)
 	}
-	m.quota = quota(t, m.Fixture, engine.QuotaPolicySpec{MaxRunning: 3, MaxStarts: 4, Window: 5 * time.Second})
+	m.quota = quota(t, m.Fixture, interop.QuotaPolicySpec{MaxRunning: 3, MaxStarts: 4, Window: 5 * time.Second})
 	for range 2 {
 		m.budgets = append(m.budgets, budgetOf(t, m.Fixture, 6))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -128,7 +129,7 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			kind := kindOf(f, atOnce(1), engine.Concurrency[sync](2))
-			q, b := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 3}), budgetOf(t, f, 1)
+			q, b := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 3}), budgetOf(t, f, 1)
 			spend(t, f, b, 1)
 			way.create(t, f, func() engine.ExecutionSpec {
 				spec := kind.Spec(sync{Tenant: "acme"})

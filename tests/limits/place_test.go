@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -75,7 +76,7 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1})
 			first := create(t, f, 1, under(q), func(s *engine.ExecutionSpec) { s.Deadline = f.Time().Add(time.Hour) })[0]
 			second := create(t, f, 1, under(q))[0]
 			running := wantClaimable(t, f, 1, "at first")[0]
@@ -101,7 +102,7 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 // An execution that gave its place back asks again, and takes one place.
 func TestPlaceIsTakenAgain(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	create(t, f, 3, under(q))
 	running := wantClaimable(t, f, 2, "at first")
 	for _, c := range running {
@@ -122,7 +123,7 @@ func TestPlaceIsTakenAgain(t *testing.T) {
 // A block for a budget or a quota withdraws the admission, and an operator's unblock lets the execution pass the gate by.
 func TestOperatorsBlockAndOverride(t *testing.T) {
 	f := fixture.NewCloned(t)
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1})
 	ids := create(t, f, 2, under(q))
 	admit(t, f.Engine)
 	f.Block(t, ids[0], state.WaitingForQuota, "")
@@ -140,7 +141,7 @@ func TestOperatorsBlockAndOverride(t *testing.T) {
 // their room to others.
 func TestSeveralLimitsAdmitTogether(t *testing.T) {
 	f := fixture.NewCloned(t)
-	narrow, wide := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1}), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+	narrow, wide := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1}), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 	both := create(t, f, 3, under(narrow))
 	for _, x := range both {
 		f.SetExecution(t, x, "ffx_limit_ids = ARRAY['"+wide.String()+"', '"+narrow.String()+"']::uuid[], ffx_gate_id = '"+wide.String()+"'")

@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -19,10 +20,10 @@ import (
 // Once SetQuotaPolicy or DeleteQuotaPolicy has returned, nothing is admitted by the policy before. L17.
 func TestNothingIsAdmittedByAQuotaPolicyThatWasReplaced_L17(t *testing.T) {
 	set := func(ctx context.Context, e *engine.Engine, q id.QuotaPolicyID) error {
-		return e.Operator().SetQuotaPolicy(ctx, engine.QuotaPolicySpec{ID: q, MaxRunning: 1})
+		return interop.SetQuotaPolicy(ctx, e, interop.QuotaPolicySpec{ID: q, MaxRunning: 1})
 	}
 	remove := func(ctx context.Context, e *engine.Engine, q id.QuotaPolicyID) error {
-		return e.Operator().DeleteQuotaPolicy(ctx, q)
+		return interop.DeleteQuotaPolicy(ctx, e, q)
 	}
 	for _, c := range []struct {
 		name, statement string
@@ -35,7 +36,7 @@ func TestNothingIsAdmittedByAQuotaPolicyThatWasReplaced_L17(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 5})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 5})
 			create(t, f, 6, under(q))
 			r := f.StoppedBefore(t, c.statement)
 			pass := passing(t, r.Engine)
@@ -54,11 +55,11 @@ func TestNothingIsAdmittedByAQuotaPolicyThatWasReplaced_L17(t *testing.T) {
 	}
 	t.Run("set during a call", func(t *testing.T) {
 		f := fixture.NewCloned(t)
-		q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 5})
+		q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 5})
 		ids := create(t, f, 2)
 		r := f.StoppedBefore(t, "InsertGateUses")
 		call := fixture.Async(t, func(ctx context.Context) error {
-			_, err := r.CheckAdmission(ctx, q, ids[0], engine.AdmissionSpec{})
+			_, err := interop.CheckAdmission(ctx, r.Rival.Engine, q, ids[0], interop.AdmissionSpec{})
 			return err
 		})
 		r.AwaitStop(t)
@@ -72,7 +73,7 @@ func TestNothingIsAdmittedByAQuotaPolicyThatWasReplaced_L17(t *testing.T) {
 		if admitted != 1 {
 			t.Errorf("SetQuotaPolicy returned while a call admitted: %d are admitted", admitted)
 		}
-		if result, err := f.CheckAdmission(t.Context(), q, ids[1], engine.AdmissionSpec{}); err != nil || result.Outcome != engine.ConcurrencyExceeded {
+		if result, err := interop.CheckAdmission(t.Context(), f.Engine, q, ids[1], interop.AdmissionSpec{}); err != nil || result.Outcome != interop.ConcurrencyExceeded {
 			t.Error(result, err)
 		}
 	})
@@ -83,7 +84,7 @@ func TestPassReadsAQuotaPolicyAsOfItsLock_L17(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first, second := id.QuotaPolicyID{1}, id.QuotaPolicyID{2}
 	for _, q := range []id.QuotaPolicyID{first, second} {
-		quota(t, f, engine.QuotaPolicySpec{ID: q, MaxRunning: 5})
+		quota(t, f, interop.QuotaPolicySpec{ID: q, MaxRunning: 5})
 		create(t, f, 1, under(q))
 	}
 	complete(t, f, wantClaimable(t, f, 2, "to make the rows of the policies")...)
@@ -92,7 +93,7 @@ func TestPassReadsAQuotaPolicyAsOfItsLock_L17(t *testing.T) {
 	r, release := f.Holding(t, "TakeGates") // after it has locked the first policy
 	pass := passing(t, r.Engine)
 	r.AwaitBlocked(t, f)
-	if err := f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: second, MaxRunning: 1}); err != nil {
+	if err := interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{ID: second, MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	release()
@@ -109,7 +110,7 @@ func TestShortenedWindowHoldsAtOnce_L17(t *testing.T) {
 	t.Run("of a quota policy", func(t *testing.T) {
 		f := fixture.NewCloned(t)
 		e := realClock(t, f.Pool)
-		q := quota(t, f, engine.QuotaPolicySpec{MaxStarts: 1, Window: time.Hour})
+		q := quota(t, f, interop.QuotaPolicySpec{MaxStarts: 1, Window: time.Hour})
 		for range 3 {
 			if _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "test", QuotaPolicy: &q}); err != nil {
 				t.Fatal(err)
@@ -118,7 +119,7 @@ func TestShortenedWindowHoldsAtOnce_L17(t *testing.T) {
 		tx := f.BeginTx(t)
 		fixture.ExecIn(t, tx, "SELECT FROM ff_quota_policy FOR UPDATE")
 		shortened(t, f, e, func(ctx context.Context, e *engine.Engine) error {
-			return e.Operator().SetQuotaPolicy(ctx, engine.QuotaPolicySpec{ID: q, MaxStarts: 1, Window: time.Hour / 2})
+			return interop.SetQuotaPolicy(ctx, e, interop.QuotaPolicySpec{ID: q, MaxStarts: 1, Window: time.Hour / 2})
 		}, func() { fixture.Commit(t, tx) })
 	})
 	t.Run("of a limit", func(t *testing.T) {
@@ -217,17 +218,17 @@ func TestAdmissionInATransactionNeverFollowsAnOlderPolicy_L17(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 			ids := create(t, f, 2)
 			tx := fixture.BeginWith(t, f.Pool, pgx.TxOptions{IsoLevel: level})
 			if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM ff_quota_policy"); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: q, MaxRunning: 1}); err != nil {
+			if err := interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{ID: q, MaxRunning: 1}); err != nil {
 				t.Fatal(err)
 			}
-			admit := func(n int) (engine.AdmissionOutcome, error) {
-				result, err := f.WithTx(tx).CheckAdmission(t.Context(), q, ids[n], engine.AdmissionSpec{})
+			admit := func(n int) (interop.AdmissionOutcome, error) {
+				result, err := interop.CheckAdmission(t.Context(), f.WithTx(tx), q, ids[n], interop.AdmissionSpec{})
 				return result.Outcome, err
 			}
 			first, err := admit(0)
@@ -238,7 +239,7 @@ func TestAdmissionInATransactionNeverFollowsAnOlderPolicy_L17(t *testing.T) {
 				return
 			}
 			second, err2 := admit(1)
-			if err := errors.Join(err, err2); err != nil || first != engine.Admitted || second != engine.ConcurrencyExceeded {
+			if err := errors.Join(err, err2); err != nil || first != interop.Admitted || second != interop.ConcurrencyExceeded {
 				t.Errorf("%q and %q, %v", first, second, err)
 			}
 		})

@@ -7,13 +7,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
 // A quota policy can be changed: a higher limit lets in what waits, and so does its deletion. L11
 func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	f := fixture.NewCloned(t)
-	created, err := f.CreateQuotaPolicy(t.Context(), engine.QuotaPolicySpec{MaxRunning: 1})
+	created, err := interop.CreateQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{MaxRunning: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	wantClaimable(t, f, 1, "with the first limit")
 	for rings(f) {
 	}
-	if err := f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: created.ID, MaxRunning: 2}); err != nil {
+	if err := interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{ID: created.ID, MaxRunning: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if !rings(f) {
@@ -32,10 +33,10 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	}
 	admit(t, f.Engine)
 	wantClaimable(t, f, 1, "with the second limit")
-	if got, err := f.QuotaPolicy(t.Context(), created.ID); err != nil || got.MaxRunning != 2 || got.MaxStarts != 0 || got.Window != 0 {
+	if got, err := interop.GetQuotaPolicy(t.Context(), f.Engine, created.ID); err != nil || got.MaxRunning != 2 || got.MaxStarts != 0 || got.Window != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if err := f.Operator().DeleteQuotaPolicy(t.Context(), created.ID); err != nil {
+	if err := interop.DeleteQuotaPolicy(t.Context(), f.Engine, created.ID); err != nil {
 		t.Fatal(err)
 	}
 	if !rings(f) {
@@ -44,13 +45,13 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	admit(t, f.Engine)
 	wantClaimable(t, f, 2, "without the policy")
 	for _, err := range []error{
-		f.Operator().DeleteQuotaPolicy(t.Context(), created.ID),
-		f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{ID: created.ID}),
+		interop.DeleteQuotaPolicy(t.Context(), f.Engine, created.ID),
+		interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{ID: created.ID}),
 	} {
 		if !errors.Is(err, fferr.ErrNotFound) {
 			t.Error(err)
 		}
 	}
-	fixture.WantInputError(t, f.Operator().SetQuotaPolicy(t.Context(), engine.QuotaPolicySpec{}), "quota policy id")
-	fixture.WantInputError(t, f.Operator().DeleteQuotaPolicy(t.Context(), id.QuotaPolicyID{}), "quota policy id")
+	fixture.WantInputError(t, interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{}), "quota policy id")
+	fixture.WantInputError(t, interop.DeleteQuotaPolicy(t.Context(), f.Engine, id.QuotaPolicyID{}), "quota policy id")
 }

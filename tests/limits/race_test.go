@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -38,7 +39,7 @@ func TestOneProcessAdmitsAtALimit_B20(t *testing.T) {
 	for _, statement := range []string{"CountGates", "TakeWaiting", "AdmitExecutions"} {
 		t.Run(statement, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 2})
+			q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 2})
 			create(t, f, 6, under(q))
 			running := wantClaimable(t, f, 2, "at first")
 			complete(t, f, running[0])
@@ -64,7 +65,7 @@ func TestOneProcessAdmitsAtALimit_B20(t *testing.T) {
 // A row that a stranger holds for long stalls only its limit, or only itself.
 func TestLocksOfStrangersStallOneKey(t *testing.T) {
 	f := fixture.NewCloned(t)
-	held, free := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 5}), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 5})
+	held, free := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 5}), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 5})
 	first := create(t, f, 1, under(held))
 	complete(t, f, wantClaimable(t, f, 1, "to make its row")...)
 	tx := f.BeginTx(t)
@@ -89,7 +90,7 @@ func TestLocksOfStrangersStallOneKey(t *testing.T) {
 // however many wait elsewhere.
 func TestFullLimitsDontHoldBackOthers(t *testing.T) {
 	f := fixture.NewCloned(t)
-	busy, quiet := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1}), quota(t, f, engine.QuotaPolicySpec{MaxRunning: 3})
+	busy, quiet := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1}), quota(t, f, interop.QuotaPolicySpec{MaxRunning: 3})
 	create(t, f, 500, under(busy))
 	create(t, f, 3, under(quiet))
 	create(t, f, 2)
@@ -100,7 +101,7 @@ func TestFullLimitsDontHoldBackOthers(t *testing.T) {
 func TestLimitsHoldInManyProcesses_B38(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const limit, total, processes = 5, 200, 4
-	q := quota(t, f, engine.QuotaPolicySpec{MaxRunning: limit})
+	q := quota(t, f, interop.QuotaPolicySpec{MaxRunning: limit})
 	create(t, f, total, under(q))
 	var waits []func() error
 	for n := range processes {

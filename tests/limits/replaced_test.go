@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -132,7 +133,7 @@ func TestReplacedExecutionGetsAndLosesLimits(t *testing.T) {
 	}
 	wantClaimable(t, f, 1, "without limits")
 
-	q, b := quota(t, f, engine.QuotaPolicySpec{MaxRunning: 1}), budgetOf(t, f, 1)
+	q, b := quota(t, f, interop.QuotaPolicySpec{MaxRunning: 1}), budgetOf(t, f, 1)
 	spend(t, f, b, 1)
 	spec := with.Spec(sync{Tenant: "a"})
 	spec.QuotaPolicy = &q

@@ -14,6 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -102,7 +103,7 @@ func TestStartsAreNotRunning(t *testing.T) {
 	}
 
 	g := fixture.Clone(t)
-	q := quota(t, g, engine.QuotaPolicySpec{MaxRunning: 2})
+	q := quota(t, g, interop.QuotaPolicySpec{MaxRunning: 2})
 	create(t, g, 40, under(q))
 	for range 20 { // all at one instant
 		complete(t, g, wantClaimable(t, g, 2, "at any time")...)
@@ -152,7 +153,7 @@ func TestRateKeepsTheDatabasesTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	const rate = 4
-	created, err := eng.CreateQuotaPolicy(t.Context(), engine.QuotaPolicySpec{MaxStarts: rate, Window: time.Hour})
+	created, err := interop.CreateQuotaPolicy(t.Context(), eng, interop.QuotaPolicySpec{MaxStarts: rate, Window: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id/wire"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -161,17 +162,17 @@ func TestRotatedKeysVerifyForTheirGrace(t *testing.T) {
 	rotate("k1", 0)
 	spec := f.GrantSpec(f.Create(t))
 	spec.TTL = time.Hour
-	grant, err := f.Grants().IssueClaimGrant(t.Context(), spec)
+	grant, err := interop.IssueClaimGrant(t.Context(), f.Engine, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rotate("k2", time.Minute)
 	f.Advance(time.Minute - time.Millisecond)
-	if err := f.Grants().VerifyGrant(t.Context(), grant); err != nil {
+	if err := interop.VerifyGrant(t.Context(), f.Engine, grant); err != nil {
 		t.Errorf("within the grace: %v", err)
 	}
 	f.Advance(time.Millisecond)
-	if err := f.Grants().VerifyGrant(t.Context(), grant); !errors.Is(err, fferr.ErrInvalidGrant) {
+	if err := interop.VerifyGrant(t.Context(), f.Engine, grant); !errors.Is(err, fferr.ErrInvalidGrant) {
 		t.Errorf("after the grace: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -307,7 +308,7 @@ func TestReplayOfACancelledRetry(t *testing.T) {
 			return claimed[at]
 		},
 		"by a grant": func(t *testing.T, f *fixture.Fixture, x id.ExecutionID) engine.Claimed {
-			claimed, err := f.Grants().IssueGrantAndClaim(t.Context(), x, "", fixture.LeaseTTL)
+			claimed, err := interop.IssueGrantAndClaim(t.Context(), f.Engine, x, "", fixture.LeaseTTL)
 			if err != nil {
 				t.Fatal(err)
 			}

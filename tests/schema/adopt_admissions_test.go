@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/schema"
 )
 
@@ -130,15 +131,15 @@ func TestAdoptKeepsAdmissions(t *testing.T) {
 		name string
 		q    id.QuotaPolicyID
 		x    id.ExecutionID
-		want engine.AdmissionOutcome
+		want interop.AdmissionOutcome
 	}{
-		{"one that has a place", cap3, running, engine.AlreadyAdmitted},
-		{"one that was admitted in the window", rate3, waiting, engine.AlreadyAdmitted},
-		{"a fourth start", rate3, running, engine.RateExceeded},
-		{"a third place", cap3, waiting, engine.Admitted},
-		{"a fourth place", cap3, suspended, engine.ConcurrencyExceeded},
+		{"one that has a place", cap3, running, interop.AlreadyAdmitted},
+		{"one that was admitted in the window", rate3, waiting, interop.AlreadyAdmitted},
+		{"a fourth start", rate3, running, interop.RateExceeded},
+		{"a third place", cap3, waiting, interop.Admitted},
+		{"a fourth place", cap3, suspended, interop.ConcurrencyExceeded},
 	} {
-		if got, err := eng.CheckAdmission(t.Context(), ask.q, ask.x, engine.AdmissionSpec{}); err != nil || got.Outcome != ask.want {
+		if got, err := interop.CheckAdmission(t.Context(), eng, ask.q, ask.x, interop.AdmissionSpec{}); err != nil || got.Outcome != ask.want {
 			t.Errorf("%s: %+v, %v, want %s", ask.name, got, err, ask.want)
 		}
 	}

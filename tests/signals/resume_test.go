@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest/progress"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -40,7 +41,7 @@ func TestResumedExecutionIsClaimedByAGrant_S19_S22(t *testing.T) {
 	for name, claim := range map[string]func(t *testing.T, x id.ExecutionID) engine.Lease{
 		"by a worker": func(t *testing.T, _ id.ExecutionID) engine.Lease { return f.ClaimOne(t).Lease },
 		"by a resume grant": func(t *testing.T, x id.ExecutionID) engine.Lease {
-			claimed, err := f.Grants().ClaimFromResumeGrant(t.Context(), f.Resuming(f.Issue(t, x)))
+			claimed, err := interop.ClaimFromResumeGrant(t.Context(), f.Engine, f.Resuming(f.Issue(t, x)))
 			if err != nil || !claimed.Resumed {
 				t.Fatalf("%+v, %v", claimed, err)
 			}
@@ -51,7 +52,7 @@ func TestResumedExecutionIsClaimedByAGrant_S19_S22(t *testing.T) {
 		first := f.StoredAttempts(t, l.Execution)[0]
 		f.Advance(time.Second)
 		f.SuspendAgain(t, l, ready)
-		if _, err := f.Grants().IssueClaimGrant(t.Context(), f.GrantSpec(l.Execution)); !errors.Is(err, fferr.ErrNotLeaseable) {
+		if _, err := interop.IssueClaimGrant(t.Context(), f.Engine, f.GrantSpec(l.Execution)); !errors.Is(err, fferr.ErrNotLeaseable) {
 			t.Errorf("%s, while it waits: %v", name, err)
 		}
 		f.Signal(t, l, "ready")

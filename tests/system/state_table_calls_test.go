@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -282,7 +283,7 @@ var replaying = []call{
 
 // granting issues a claim grant for each subject.
 var granting = []call{single("IssueClaimGrant", func(ctx context.Context, s *stage, x *subject) (err error) {
-	grant, err := s.e.Grants().IssueClaimGrant(ctx, s.GrantSpec(x.x))
+	grant, err := interop.IssueClaimGrant(ctx, s.e, s.GrantSpec(x.x))
 	if err == nil {
 		x.grant = grant
 	}
@@ -292,7 +293,7 @@ var granting = []call{single("IssueClaimGrant", func(ctx context.Context, s *sta
 // grantingNext issues claim grants for the next executions.
 var grantingNext = []call{{"ClaimForWorker", func(ctx context.Context, s *stage, subjects []*subject) error {
 	for range subjects {
-		if _, found, err := s.e.Grants().ClaimForWorker(ctx, s.WorkerSpec()); !found || err != nil {
+		if _, found, err := interop.ClaimForWorker(ctx, s.e, s.WorkerSpec()); !found || err != nil {
 			return errors.Join(err, fixture.ErrIdle)
 		}
 	}
@@ -311,27 +312,27 @@ func leasing(name string, lease func(context.Context, *stage, *subject) (engine.
 }
 
 var claimingByGrant = leasing("ClaimExecution", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
-	return s.e.Grants().ClaimExecution(ctx, s.Using(x.grant))
+	return interop.ClaimExecution(ctx, s.e, s.Using(x.grant))
 })
 
 var claimingByOperator = leasing("IssueGrantAndClaim", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
-	return s.e.Grants().IssueGrantAndClaim(ctx, x.x, s.Lane, fixture.LeaseTTL)
+	return interop.IssueGrantAndClaim(ctx, s.e, x.x, s.Lane, fixture.LeaseTTL)
 })
 
 var resumingByGrant = leasing("ClaimFromResumeGrant", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
-	return s.e.Grants().ClaimFromResumeGrant(ctx, s.Resuming(x.grant))
+	return interop.ClaimFromResumeGrant(ctx, s.e, s.Resuming(x.grant))
 })
 
 // reclaimingUpTo issues a reclaim grant and uses it, under a limit if one is given, which ends the execution.
 func reclaimingUpTo(limit *int) []call {
 	return leasing("ReclaimExecution", func(ctx context.Context, s *stage, x *subject) (engine.Claimed, error) {
-		grant, err := s.e.Grants().IssueReclaimGrant(ctx, s.GrantSpec(x.x))
+		grant, err := interop.IssueReclaimGrant(ctx, s.e, s.GrantSpec(x.x))
 		if err != nil {
 			return engine.Claimed{}, err
 		}
 		spec := s.Reclaiming(grant)
 		spec.MaxReclaims = limit
-		claimed, err := s.e.Grants().ReclaimExecution(ctx, spec)
+		claimed, err := interop.ReclaimExecution(ctx, s.e, spec)
 		if limit != nil && errors.Is(err, fferr.ErrReclaimCapExceeded) {
 			err = nil
 		}

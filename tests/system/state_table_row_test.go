@@ -13,6 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -93,7 +94,7 @@ func instant(ms int64) string {
 type subject struct {
 	x     id.ExecutionID
 	lease engine.Lease // the newest
-	grant engine.ClaimGrant
+	grant interop.ClaimGrant
 	flow  id.FlowID // of a member
 	key   string    // of its node
 	names map[string]string

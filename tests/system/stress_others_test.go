@@ -8,6 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -66,7 +67,7 @@ func (s *stress) job(ctx context.Context, what int) error {
 
 // schedule makes the calls of a scheduler and its workers, with good grants, and some that no longer are.
 func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error {
-	g := e.Grants()
+	g := e
 	leases := s.some(1)
 	if len(leases) == 0 {
 		return nil
@@ -76,26 +77,26 @@ func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error
 	var err error
 	switch what {
 	case 0:
-		var grant engine.ClaimGrant
-		if grant, err = g.IssueClaimGrant(ctx, s.GrantSpec(x)); err == nil {
+		var grant interop.ClaimGrant
+		if grant, err = interop.IssueClaimGrant(ctx, g, s.GrantSpec(x)); err == nil {
 			s.keepGrant(grant)
 		}
 		return err
 	case 1:
-		grant, found, err := g.ClaimForWorker(ctx, s.WorkerSpec())
+		grant, found, err := interop.ClaimForWorker(ctx, g, s.WorkerSpec())
 		if found {
 			s.keepGrant(grant)
 		}
 		return err
 	case 2:
-		claimed, err = g.ClaimExecution(ctx, s.Using(s.grant()))
+		claimed, err = interop.ClaimExecution(ctx, g, s.Using(s.grant()))
 	case 3:
-		claimed, err = g.ClaimFromResumeGrant(ctx, s.Resuming(s.grant()))
+		claimed, err = interop.ClaimFromResumeGrant(ctx, g, s.Resuming(s.grant()))
 	case 4:
-		claimed, err = g.IssueGrantAndClaim(ctx, x, "", fixture.LeaseTTL)
+		claimed, err = interop.IssueGrantAndClaim(ctx, g, x, "", fixture.LeaseTTL)
 	case 5:
-		var grant engine.ReclaimGrant
-		if grant, err = g.IssueReclaimGrant(ctx, s.GrantSpec(x)); err == nil {
+		var grant interop.ReclaimGrant
+		if grant, err = interop.IssueReclaimGrant(ctx, g, s.GrantSpec(x)); err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.reclaims = append(s.reclaims, grant)
@@ -103,12 +104,12 @@ func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error
 		return err
 	case 6:
 		s.mu.Lock()
-		var grant engine.ReclaimGrant
+		var grant interop.ReclaimGrant
 		if n := len(s.reclaims); n > 0 {
 			grant = s.reclaims[n-1-rand.IntN(min(n, 8))]
 		}
 		s.mu.Unlock()
-		claimed, err = g.ReclaimExecution(ctx, s.Reclaiming(grant))
+		claimed, err = interop.ReclaimExecution(ctx, g, s.Reclaiming(grant))
 	}
 	if err == nil {
 		s.keep([]engine.Claimed{claimed})
@@ -116,14 +117,14 @@ func (s *stress) schedule(ctx context.Context, e *engine.Engine, what int) error
 	return err
 }
 
-func (s *stress) keepGrant(grant engine.ClaimGrant) {
+func (s *stress) keepGrant(grant interop.ClaimGrant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.grants = append(s.grants, grant)
 }
 
 // grant returns one of the newest, in any state.
-func (s *stress) grant() (grant engine.ClaimGrant) {
+func (s *stress) grant() (grant interop.ClaimGrant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.grants); n > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -28,8 +29,8 @@ type stress struct {
 
 	mu       sync.Mutex
 	leases   []engine.Lease // live ones, and ones that have been used
-	grants   []engine.ClaimGrant
-	reclaims []engine.ReclaimGrant
+	grants   []interop.ClaimGrant
+	reclaims []interop.ReclaimGrant
 	flows    []id.FlowID
 }
 

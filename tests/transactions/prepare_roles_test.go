@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/interop"
 	"github.com/flowfabric/flowfabric-go/limit"
 	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/schema"
@@ -178,8 +179,8 @@ func readArguments(t *testing.T, x id.ExecutionID, flow id.FlowID, edge id.EdgeI
 			return reflect.ValueOf(stream.Range{Limit: 1})
 		case reflect.TypeFor[[]engine.Lease]():
 			return reflect.ValueOf([]engine.Lease{{Fence: id.Fence{Execution: x}}})
-		case reflect.TypeFor[engine.EligibleFilter]():
-			return reflect.ValueOf(engine.EligibleFilter{Lane: lane})
+		case reflect.TypeFor[interop.EligibleFilter]():
+			return reflect.ValueOf(interop.EligibleFilter{Lane: lane})
 		case reflect.TypeFor[string]():
 			if strings.HasSuffix(call, "Tag") {
 				return reflect.ValueOf("app.tag")
@@ -214,7 +215,7 @@ func TestReaderReadsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quota, err := f.CreateQuotaPolicy(t.Context(), engine.QuotaPolicySpec{MaxRunning: 1})
+	quota, err := interop.CreateQuotaPolicy(t.Context(), f.Fixture.Engine, interop.QuotaPolicySpec{MaxRunning: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestReaderReadsEverything(t *testing.T) {
 		VALUES ($1, $2, 0, '{}', 1, 1, 1)`, x.Partition(), x.UUID())
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
 	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, limited.ID, quota.ID)
-	handles := map[string]any{"Engine": eng, "Operator": eng.Operator(), "Grants": eng.Grants()}
+	handles := map[string]any{"Engine": eng, "Operator": eng, "Grants": eng}
 	called := 0
 	for _, call := range needs.Calls["reader"] {
 		handle, name, _ := strings.Cut(call, ".")

@@ -3,7 +3,7 @@
 package needs
 
 // Capabilities lists the packages above engine whose functions take an engine.
-var Capabilities = []string{"budget", "limit", "schedule", "stream", "operator"}
+var Capabilities = []string{"budget", "limit", "schedule", "stream", "operator", "interop"}
 
 // Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
 // than engine carry the package's name.
@@ -11,8 +11,8 @@ var Calls = map[string][]string{
 	// NeedNothing are calls without a statement on a table.
 	"": {
 		"Claimer.Halted", "Claimer.Wake",
-		"Engine.Flush", "Engine.Grants", "Engine.InTx", "Engine.Listen", "Engine.ListenLost",
-		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Operator", "Engine.Pool",
+		"Engine.Flush", "Engine.InTx", "Engine.Listen", "Engine.ListenLost",
+		"Engine.NewClaimer", "Engine.NewExecutionID", "Engine.NodeID", "Engine.Pool",
 		"Engine.Wake", "Engine.WithPool", "Engine.WithTx",
 		"Upkeep.AdmissionsWait", "Upkeep.CallEnded", "Upkeep.Delayed", "Upkeep.Gated", "Upkeep.NextAdmission", "Upkeep.NextSchedule", "Upkeep.OverBudget",
 		"Upkeep.OnEnded", "Upkeep.OnGated", "Upkeep.OnRescheduled", "Upkeep.Rescheduled", "Upkeep.TicksWait",
@@ -27,8 +27,8 @@ var Calls = map[string][]string{
 		"Engine.ExecutionResult", "Engine.ExecutionState", "Engine.ExecutionTag", "Engine.Executions", "Engine.FindExecution", "Engine.FindExecutionByKey", "Engine.FindFlowByKey", "Engine.FlowEdges",
 		"Engine.FlowGraph", "Engine.ReceivedSignals", "Engine.StepResults", "Engine.CalledResults", "Engine.Steps", "Engine.Waits", "Engine.ListWaits", "Engine.FlowMembers", "Engine.FlowProgress", "Engine.FlowTag", "Engine.Flows", "Engine.Lanes", "Engine.ListAttempts",
 		"Engine.ListExecutions", "Engine.ListFlowEdges", "Engine.ListFlowMembers", "Engine.ListFlows", "Engine.ListLanes", "Engine.ListWorkers", "Engine.Now",
-		"Engine.Prepare", "Engine.QueuedLanes", "Engine.QuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
-		"Grants.EligibleExecutions", "Grants.ListEligibleExecutions",
+		"Engine.Prepare", "Engine.QueuedLanes", "interop.GetQuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
+		"interop.EligibleExecutions", "interop.ListEligibleExecutions",
 		"operator.BlockedExecutions", "operator.DrainedWorkers", "operator.ExpiredLeases", "operator.ListBlockedExecutions",
 		"operator.ListDrainedWorkers", "operator.ListExpiredLeases", "operator.ListPausedLanes", "operator.PausedLanes", "operator.Retention",
 		"limit.Describe", "limit.Keys", "limit.All", "limit.ListKeys", "limit.List",
@@ -49,14 +49,14 @@ var Calls = map[string][]string{
 	},
 	"worker": {
 		"Claimer.Claim", "Claimer.CompleteAndClaim",
-		"Engine.AckFlowCancel", "Engine.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
+		"Engine.AckFlowCancel", "interop.CheckAdmission", "Engine.Claim", "Engine.ClaimEach", "Engine.CompleteExecution", "Engine.CompleteExecutions",
 		"Engine.DelayExecution", "Engine.DelayExecutions", "Engine.FailExecution", "Engine.FailExecutions", "Engine.LockFlows",
 		"Engine.CloseWaitpoint", "Engine.CreateWaitpoint", "Engine.ListWaitpoints", "Engine.SignalWaitpoint", "Engine.Suspend", "Engine.SuspendEach",
 		"Engine.VerifyWaitpoint", "Engine.RegisterWorker", "Engine.HeartbeatWorker", "Engine.MarkWorkerDead",
-		"Engine.ReleaseAdmission", "Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.SetExecutionTag", "Engine.TakeSignal",
+		"interop.ReleaseAdmission", "Engine.ReleaseLeases", "Engine.RenewLease", "Engine.RenewLeases", "Engine.RecordStep", "Engine.RecordSteps", "Engine.InStep", "Engine.Call", "Engine.ReportProgress", "Engine.SetExecutionTag", "Engine.TakeSignal",
 		"Engine.WaitForChildren", "Engine.WaitForChildrenEach",
-		"Grants.ClaimExecution", "Grants.ClaimForWorker", "Grants.ClaimFromResumeGrant", "Grants.IssueClaimGrant",
-		"Grants.IssueGrantAndClaim", "Grants.IssueReclaimGrant", "Grants.ReclaimExecution", "Grants.VerifyGrant",
+		"interop.ClaimExecution", "interop.ClaimForWorker", "interop.ClaimFromResumeGrant", "interop.IssueClaimGrant",
+		"interop.IssueGrantAndClaim", "interop.IssueReclaimGrant", "interop.ReclaimExecution", "interop.VerifyGrant",
 		"Upkeep.AdmitWaiting", "Upkeep.AdvanceSequences", "Upkeep.CancelFlows", "Upkeep.CancelOverBudget", "Upkeep.CancelSiblings", "Upkeep.DispatchCompletions",
 		"Upkeep.ExpireAttempts", "Upkeep.ExpireWaitpoints", "Upkeep.ExpireWaits", "Upkeep.ExpireDeadlines", "Upkeep.ExpireGrants", "Upkeep.ExpireLeases", "Upkeep.ForgetFairPlaces", "Upkeep.ForgetLimitKeys",
 		"Upkeep.PromoteDelayed", "Upkeep.PruneCreationKeys", "Upkeep.PruneUsageKeys", "Upkeep.PurgeFlows", "Upkeep.ReleaseReservations", "Upkeep.RepairGroups", "Upkeep.ResetBudgets",
@@ -70,7 +70,7 @@ var Calls = map[string][]string{
 		"Engine.ListWaitpoints", "Engine.Resume", "Engine.Signal", "Engine.SignalEach",
 		"Engine.CancelExecution", "Engine.CancelExecutions", "Engine.CancelFlow", "Engine.RequestFlowCancel",
 		"budget.Create", "budget.Delete", "budget.Release", "budget.Report", "budget.Reset", "budget.Set",
-		"Engine.CreateQuotaPolicy", "Engine.ReleaseAdmission", "limit.Declare", "limit.Reset", "limit.Set", "limit.Delete", "Operator.SetQuotaPolicy", "Operator.DeleteQuotaPolicy",
+		"interop.CreateQuotaPolicy", "interop.ReleaseAdmission", "limit.Declare", "limit.Reset", "limit.Set", "limit.Delete", "interop.SetQuotaPolicy", "interop.DeleteQuotaPolicy",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
 		"operator.Block", "operator.CancelWhere", "operator.Prioritize", "operator.ContinueSequence", "operator.Delay", "operator.DeleteWhere", "operator.DrainWorker", "operator.DrainWorkers", "Engine.Fork", "operator.Keys",
 		"operator.MoveWhere", "operator.PauseLane", "operator.PrioritizeWhere", "operator.Replay", "operator.ReplayWhere", "operator.ResumeLane", "operator.ResumeWorker", "operator.ResumeWorkers", "operator.Revoke",

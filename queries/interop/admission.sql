@@ -2,7 +2,7 @@
 -- LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
 -- not exist.
 --
--- Used by: engine.CheckAdmission, engine.SetQuotaPolicy, engine.DeleteQuotaPolicy.
+-- Used by: interop.CheckAdmission, interop.SetQuotaPolicy, interop.DeleteQuotaPolicy.
 -- Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
 INSERT INTO ffx_gate AS g (partition_key, gate_id, namespace, key, used_at_ms)
 SELECT
@@ -24,7 +24,7 @@ WHERE false;
 -- last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
 -- the policy.
 --
--- Used by: engine.CheckAdmission.
+-- Used by: interop.CheckAdmission.
 -- Locks: none. Reads the gate under the lock of LockQuotaGate.
 SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
@@ -77,7 +77,7 @@ WHERE
 -- name: LockGate :exec
 -- LockGate locks the row of a quota policy at the gate, if it has one.
 --
--- Used by: engine.ReleaseAdmission.
+-- Used by: interop.ReleaseAdmission.
 -- Locks: gates waits (the row FOR NO KEY UPDATE).
 SELECT
 FROM ffx_gate AS g
@@ -90,7 +90,7 @@ FOR NO KEY UPDATE;
 -- ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
 -- on counting. No row: it has none.
 --
--- Used by: engine.ReleaseAdmission.
+-- Used by: interop.ReleaseAdmission.
 -- Locks: gates held (UPDATE of admissions).
 UPDATE ffx_gate_use AS u
 SET held = false

@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -28,26 +29,26 @@ import (
 //
 // Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
 // an unknown outcome fails with [fferr.ErrGrantExists] until that grant has expired.
-func (g Grants) IssueClaimGrant(ctx context.Context, spec GrantSpec) (ClaimGrant, error) {
+func IssueClaimGrant(ctx context.Context, eng *engine.Engine, spec GrantSpec) (ClaimGrant, error) {
+	c := core.Of(eng)
 	const op = "issue claim grant"
-	e := g.e
 	if err := spec.validate(); err != nil {
 		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
+	key, err := c.SigningKeyOf(ctx, c.Reader())
 	if err != nil {
 		return ClaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[ClaimGrant], error) {
-		grant, err := e.issueClaimGrant(ctx, tx, x, spec, key)
+	return onGrantable(ctx, c, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[ClaimGrant], error) {
+		grant, err := issueClaimGrant(ctx, c, tx, x, spec, key)
 		return fferr.Outcome[ClaimGrant]{Value: grant}, err
 	})
 }
 
 // issueClaimGrant grants a locked execution.
-func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable, spec GrantSpec, key core.SigningKey) (ClaimGrant, error) {
+func issueClaimGrant(ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, spec GrantSpec, key core.SigningKey) (ClaimGrant, error) {
 	if x.Granted() {
-		grants, err := e.grantsOf(ctx, tx, x, wire.ClaimGrant)
+		grants, err := grantsOf(ctx, c, tx, x, wire.ClaimGrant)
 		if err != nil {
 			return ClaimGrant{}, err
 		}
@@ -61,21 +62,21 @@ func (e *Engine) issueClaimGrant(ctx context.Context, tx *core.Txn, x *grantable
 	if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities), x.notAdmitted()); err != nil {
 		return ClaimGrant{}, err
 	}
-	if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant); err != nil {
+	if err := deleteGrants(ctx, c, tx, x.ID, wire.ClaimGrant); err != nil {
 		return ClaimGrant{}, err
 	}
-	grant, err := e.insertGrant(ctx, tx, x, wire.ClaimGrant, spec, key)
+	grant, err := insertGrant(ctx, c, tx, x, wire.ClaimGrant, spec, key)
 	if err != nil {
 		return ClaimGrant{}, err
 	}
-	return ClaimGrant(grant), e.c.Q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
+	return ClaimGrant(grant), c.Q.HoldForGrant(ctx, tx, db.HoldForGrantParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), NowMs: x.NowMs,
 	})
 }
 
 // insertGrant signs and writes a grant.
-func (e *Engine) insertGrant(
-	ctx context.Context, tx *core.Txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key core.SigningKey,
+func insertGrant(
+	ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, kind wire.GrantKind, spec GrantSpec, key core.SigningKey,
 ) (ReclaimGrant, error) {
 	ttlMs := spec.TTL.Milliseconds()
 	signed := wire.Grant{
@@ -83,7 +84,7 @@ func (e *Engine) insertGrant(
 	}
 	text := signed.Sign(key.Secret, key.Kid)
 	grantID := text.ID()
-	err := e.c.Q.InsertGrant(ctx, tx, db.InsertGrantParams{
+	err := c.Q.InsertGrant(ctx, tx, db.InsertGrantParams{
 		PartitionKey:       x.ID.Partition(),
 		GrantID:            grantID[:],
 		ExecutionID:        x.ID.UUID(),
@@ -104,8 +105,8 @@ func (e *Engine) insertGrant(
 	}, err
 }
 
-func (e *Engine) grantsOf(ctx context.Context, conn db.DBTX, x *grantable, kind wire.GrantKind) ([]db.ListGrantsRow, error) {
-	return e.c.Q.ListGrants(ctx, conn, db.ListGrantsParams{
+func grantsOf(ctx context.Context, c *core.Core, conn db.DBTX, x *grantable, kind wire.GrantKind) ([]db.ListGrantsRow, error) {
+	return c.Q.ListGrants(ctx, conn, db.ListGrantsParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), Kind: string(kind),
 	})
 }
@@ -117,21 +118,14 @@ type WorkerSpec struct {
 	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant can be used: one millisecond to [MaxLeaseTTL]
+	TTL          time.Duration // how long the grant can be used: one millisecond to [engine.MaxLeaseTTL]
 }
 
 func (s WorkerSpec) validate() error {
-	if err := s.claim().validate(); err != nil {
+	if err := core.CheckClaim(s.Lane, s.Capabilities, s.Kinds, s.Worker, s.Instance, time.Second); err != nil {
 		return err
 	}
-	return checkTTL("grant TTL", s.TTL)
-}
-
-// claim returns the claim that would take the granted execution.
-func (s WorkerSpec) claim() ClaimSpec {
-	return ClaimSpec{
-		Lane: s.Lane, Capabilities: s.Capabilities, Kinds: s.Kinds, Worker: s.Worker, Instance: s.Instance, LeaseTTL: time.Second,
-	}
+	return core.CheckTTL("grant TTL", s.TTL)
 }
 
 // grantPage is the number of claimable executions that ClaimForWorker reads at once.
@@ -144,28 +138,33 @@ const grantPage = 100
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrHalted] if there is work and the lane is paused or the worker drained;
 // [fferr.ErrUnsupported] without a signing key.
 //
-// Transaction: reads, then one transaction for the granted execution, as in [Grants.IssueClaimGrant]. A repetition
+// Transaction: reads, then one transaction for the granted execution, as in [IssueClaimGrant]. A repetition
 // after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
-func (g Grants) ClaimForWorker(ctx context.Context, spec WorkerSpec) (ClaimGrant, bool, error) {
+func ClaimForWorker(ctx context.Context, eng *engine.Engine, spec WorkerSpec) (ClaimGrant, bool, error) {
+	c := core.Of(eng)
 	const op = "claim for worker"
-	grant, found, err := g.e.impatient().claimForWorker(ctx, op, spec)
+	grant, found, err := claimForWorker(ctx, c.Impatient(), op, spec)
 	return grant, found, core.Wrap(op, err)
 }
 
-func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec) (ClaimGrant, bool, error) {
+func claimForWorker(ctx context.Context, c *core.Core, op string, spec WorkerSpec) (ClaimGrant, bool, error) {
 	if err := spec.validate(); err != nil {
 		return ClaimGrant{}, false, err
 	}
-	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
+	key, err := c.SigningKeyOf(ctx, c.Reader())
 	if err != nil {
 		return ClaimGrant{}, false, err
 	}
+	var kinds []string // nil for any
+	if len(spec.Kinds) > 0 {
+		kinds = spec.Kinds
+	}
 	scan := db.ScanEligibleParams{
-		LaneID: string(spec.Lane), Capabilities: spec.claim().capabilities(), Kinds: spec.claim().kinds(),
+		LaneID: string(spec.Lane), Capabilities: append([]string{}, spec.Capabilities...), Kinds: kinds,
 		AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: grantPage,
 	}
 	for {
-		rows, err := e.c.Q.ScanEligible(ctx, e.c.Reader(), scan)
+		rows, err := c.Q.ScanEligible(ctx, c.Reader(), scan)
 		if err != nil {
 			return ClaimGrant{}, false, err
 		}
@@ -175,7 +174,7 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 				candidates = append(candidates, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID))
 			}
 		}
-		grant, found, err := e.grantFirst(ctx, op, candidates, spec, key)
+		grant, found, err := grantFirst(ctx, c, op, candidates, spec, key)
 		if found || err != nil {
 			return grant, found, err
 		}
@@ -189,12 +188,12 @@ func (e *Engine) claimForWorker(ctx context.Context, op string, spec WorkerSpec)
 }
 
 // grantFirst grants the first candidate that it can lock and that is still claimable.
-func (e *Engine) grantFirst(
-	ctx context.Context, op string, candidates []id.ExecutionID, spec WorkerSpec, key core.SigningKey,
+func grantFirst(
+	ctx context.Context, c *core.Core, op string, candidates []id.ExecutionID, spec WorkerSpec, key core.SigningKey,
 ) (ClaimGrant, bool, error) {
 	for len(candidates) > 0 {
 		taken := len(candidates)
-		grant, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (ClaimGrant, error) {
+		grant, err := core.InTx(ctx, c, op, func(tx *core.Txn) (ClaimGrant, error) {
 			params := db.TakeEligibleParams{LaneID: string(spec.Lane)}
 			for i, x := range candidates {
 				params.PartitionKeys = append(params.PartitionKeys, x.Partition())
@@ -202,21 +201,21 @@ func (e *Engine) grantFirst(
 				params.Ords = append(params.Ords, int32(i))
 			}
 			taken = len(candidates)
-			rows, err := e.c.Q.TakeEligible(ctx, tx, params)
+			rows, err := c.Q.TakeEligible(ctx, tx, params)
 			if err != nil || len(rows) == 0 {
 				return ClaimGrant{}, err
 			}
 			taken = int(rows[0])
-			reader := core.ExecutionReader(e.c, candidates)
+			reader := core.ExecutionReader(c, candidates)
 			held, err := reader.Lock(ctx, tx, []int{taken})
 			if err != nil {
 				return ClaimGrant{}, err
 			}
-			x, err := e.grantable(ctx, tx, held[0], spec.Instance)
+			x, err := asGrantable(ctx, c, tx, held[0], spec.Instance)
 			if err != nil {
 				return ClaimGrant{}, err
 			}
-			return e.issueClaimGrant(ctx, tx, x, GrantSpec{
+			return issueClaimGrant(ctx, c, tx, x, GrantSpec{
 				Execution: x.ID, Lane: spec.Lane, Capabilities: spec.Capabilities, Worker: spec.Worker, Instance: spec.Instance, TTL: spec.TTL,
 			}, key)
 		})
@@ -247,17 +246,17 @@ func (e *Engine) grantFirst(
 //
 // Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; one of them can
 // be used.
-func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimGrant, error) {
+func IssueReclaimGrant(ctx context.Context, eng *engine.Engine, spec GrantSpec) (ReclaimGrant, error) {
+	c := core.Of(eng)
 	const op = "issue reclaim grant"
-	e := g.e
 	if err := spec.validate(); err != nil {
 		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	key, err := e.c.SigningKeyOf(ctx, e.c.Reader())
+	key, err := c.SigningKeyOf(ctx, c.Reader())
 	if err != nil {
 		return ReclaimGrant{}, core.Wrap(op, err)
 	}
-	return onGrantable(ctx, e, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (none fferr.Outcome[ReclaimGrant], err error) {
+	return onGrantable(ctx, c, op, spec.Execution, spec.Instance, nil, func(tx *core.Txn, x *grantable) (none fferr.Outcome[ReclaimGrant], err error) {
 		switch {
 		case x.LostTooOften:
 			return none, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims())}
@@ -267,7 +266,7 @@ func (g Grants) IssueReclaimGrant(ctx context.Context, spec GrantSpec) (ReclaimG
 		if err := cmp.Or(x.checkLane(spec.Lane), x.checkCapabilities(spec.Capabilities)); err != nil {
 			return none, err
 		}
-		grant, err := e.insertGrant(ctx, tx, x, wire.ReclaimGrant, spec, key)
+		grant, err := insertGrant(ctx, c, tx, x, wire.ReclaimGrant, spec, key)
 		return fferr.Outcome[ReclaimGrant]{Value: grant}, err
 	})
 }
@@ -279,29 +278,30 @@ type EligibleFilter struct {
 }
 
 // ListEligibleExecutions returns a page of the claimable executions of a lane, in the order of claims. after is the
-// [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. It
+// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. It
 // checks neither capabilities nor whether a grant could be issued. Concurrent changes may be missing, or listed
 // executions may no longer be claimable.
 //
 // Errors: [fferr.ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
 // filter. One statement, which reads the queue of the lane up to the last item; takes no locks.
-func (g Grants) ListEligibleExecutions(
-	ctx context.Context, filter EligibleFilter, after string, limit int,
-) (Page[id.ExecutionID], error) {
-	page, err := g.e.listEligible(ctx, filter, after, limit)
+func ListEligibleExecutions(
+	ctx context.Context, eng *engine.Engine, filter EligibleFilter, after string, limit int,
+) (engine.Page[id.ExecutionID], error) {
+	c := core.Of(eng)
+	page, err := listEligible(ctx, c, filter, after, limit)
 	return page, core.Wrap("list eligible executions", err)
 }
 
-// EligibleExecutions iterates over the executions that [Grants.ListEligibleExecutions] lists, a page at a time.
-func (g Grants) EligibleExecutions(ctx context.Context, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
-	return core.Pages(func(after string) (Page[id.ExecutionID], error) {
-		return g.ListEligibleExecutions(ctx, filter, after, MaxPage)
+// EligibleExecutions iterates over the executions that [ListEligibleExecutions] lists, a page at a time.
+func EligibleExecutions(ctx context.Context, eng *engine.Engine, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
+	return core.Pages(func(after string) (engine.Page[id.ExecutionID], error) {
+		return ListEligibleExecutions(ctx, eng, filter, after, engine.MaxPage)
 	})
 }
 
-func (e *Engine) listEligible(
-	ctx context.Context, filter EligibleFilter, after string, limit int,
-) (page Page[id.ExecutionID], err error) {
+func listEligible(
+	ctx context.Context, c *core.Core, filter EligibleFilter, after string, limit int,
+) (page engine.Page[id.ExecutionID], err error) {
 	if err := filter.Lane.Validate(); err != nil {
 		return page, core.InvalidBecause("lane", err)
 	}
@@ -310,7 +310,7 @@ func (e *Engine) listEligible(
 		LaneID: string(filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}),
 	}
 	if p := filter.Partition; p != nil {
-		if *p < 0 || *p >= int(e.cfg.Partitions.WithDefaults().Flow) {
+		if *p < 0 || *p >= int(c.Partitions.WithDefaults().Flow) {
 			return page, core.Invalid("partition", "does not exist in this database")
 		}
 		list += fmt.Sprintf(" of %d", *p)
@@ -332,7 +332,7 @@ func (e *Engine) listEligible(
 		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[32:]))
 	}
 	params.PageSize = int32(limit) + 1
-	rows, err := e.c.Q.ScanEligible(ctx, e.c.Reader(), params)
+	rows, err := c.Q.ScanEligible(ctx, c.Reader(), params)
 	if err != nil {
 		return page, err
 	}

@@ -1,7 +1,7 @@
 -- name: InsertQuotaPolicy :execrows
 -- InsertQuotaPolicy creates a quota policy. No row: it exists.
 --
--- Used by: engine.CreateQuotaPolicy.
+-- Used by: interop.CreateQuotaPolicy.
 -- Locks: L6 waits (the INSERT, for another one of the same id).
 INSERT INTO ff_quota_policy (
     partition_key, quota_policy_id, requests_per_window_seconds, max_requests_per_window, active_concurrency_cap,
@@ -21,7 +21,7 @@ ON CONFLICT ON CONSTRAINT ff_quota_policy_pkey DO NOTHING;
 -- name: GetQuotaPolicy :one
 -- GetQuotaPolicy returns the limits of a quota policy. No row: it does not exist.
 --
--- Used by: engine.QuotaPolicy.
+-- Used by: interop.GetQuotaPolicy.
 -- Locks: none.
 SELECT
     q.requests_per_window_seconds,
@@ -36,7 +36,7 @@ WHERE
 -- name: SetQuotaPolicy :execrows
 -- SetQuotaPolicy replaces the limits of a quota policy. No row: the policy does not exist.
 --
--- Used by: engine.SetQuotaPolicy.
+-- Used by: interop.SetQuotaPolicy.
 -- Locks: L6 waits (the UPDATE).
 UPDATE ff_quota_policy AS q
 SET
@@ -52,7 +52,7 @@ WHERE
 -- name: DeleteQuotaPolicy :execrows
 -- DeleteQuotaPolicy deletes a quota policy. No row: the policy does not exist.
 --
--- Used by: engine.DeleteQuotaPolicy.
+-- Used by: interop.DeleteQuotaPolicy.
 -- Locks: L6 waits (the DELETE).
 DELETE FROM ff_quota_policy AS q
 WHERE

@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -26,7 +27,7 @@ type GrantedClaim struct {
 	Grant    ClaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
-	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+	LeaseTTL time.Duration // one millisecond to [engine.MaxLeaseTTL]
 
 	ExpectedAttempt *int          // expected index of a new attempt; nil for any
 	LeaseID         id.LeaseID    // zero for a new one
@@ -77,26 +78,26 @@ func (s GrantedClaim) terms() (terms, error) {
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
 // an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed; that call's lease expires.
-func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed, error) {
+func ClaimExecution(ctx context.Context, eng *engine.Engine, spec GrantedClaim) (engine.Claimed, error) {
+	c := core.Of(eng)
 	const op = "claim execution"
-	e := g.e
 	t, err := spec.terms()
 	if err != nil {
-		return Claimed{}, core.Wrap(op, err)
+		return engine.Claimed{}, core.Wrap(op, err)
 	}
-	return e.leaseOne(ctx, op, spec.Grant.Execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
+	return leaseOne(ctx, c, op, spec.Grant.Execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
 		next, err := x.nextAttempt()
 		if err != nil {
 			return nil, err
 		}
-		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.index && !x.Interrupted() {
-			return nil, x.cannot(fferr.ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.index, *p))
+		if p := spec.ExpectedAttempt; p != nil && int32(*p) != next.Index && !x.Interrupted() {
+			return nil, x.cannot(fferr.ErrNotLeaseable, fmt.Sprintf("its next attempt is %d, not %d", next.Index, *p))
 		}
 		if err := cmp.Or(x.checkLane(spec.Grant.Lane), x.notAdmitted()); err != nil {
 			return nil, err
 		}
 		shown := presented{wire.ClaimGrant, spec.Grant.Key, x.ID}
-		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
+		if err := checkShown(ctx, c, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return nil, err
 		}
 		return &leaseDecision{next: next, terms: t}, nil
@@ -104,13 +105,13 @@ func (g Grants) ClaimExecution(ctx context.Context, spec GrantedClaim) (Claimed,
 }
 
 // checkShown refuses an invalid grant of a worker. Without a key it looks for a grant that was issued to the worker.
-func (e *Engine) checkShown(
-	ctx context.Context, tx *core.Txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
+func checkShown(
+	ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
 	if p.key != "" {
-		return p.verifyFor(ctx, e, tx, x.NowMs, worker, instance)
+		return p.verifyFor(ctx, c, tx, x.NowMs, worker, instance)
 	}
-	grants, err := e.grantsOf(ctx, tx, x, p.kind)
+	grants, err := grantsOf(ctx, c, tx, x, p.kind)
 	if err != nil {
 		return err
 	}
@@ -129,21 +130,22 @@ func (e *Engine) checkShown(
 // any.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrNotLeaseable], [fferr.ErrHalted], [fferr.ErrUnsupported], [fferr.ErrInvalidInput] and
-// [fferr.ErrContention] as in [Grants.ClaimExecution].
+// [fferr.ErrContention] as in [ClaimExecution].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
 // an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
-func (g Grants) IssueGrantAndClaim(ctx context.Context, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (Claimed, error) {
+func IssueGrantAndClaim(ctx context.Context, eng *engine.Engine, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (engine.Claimed, error) {
+	c := core.Of(eng)
 	const op = "issue grant and claim"
 	if lane != "" {
 		if err := lane.Validate(); err != nil {
-			return Claimed{}, core.Wrap(op, core.InvalidBecause("lane", err))
+			return engine.Claimed{}, core.Wrap(op, core.InvalidBecause("lane", err))
 		}
 	}
-	if err := checkTTL("lease TTL", leaseTTL); err != nil {
-		return Claimed{}, core.Wrap(op, err)
+	if err := core.CheckTTL("lease TTL", leaseTTL); err != nil {
+		return engine.Claimed{}, core.Wrap(op, err)
 	}
-	return g.e.leaseOne(ctx, op, x, id.OperatorWorker, func(_ *core.Txn, x *grantable) (*leaseDecision, error) {
+	return leaseOne(ctx, c, op, x, id.OperatorWorker, func(_ *core.Txn, x *grantable) (*leaseDecision, error) {
 		next, err := x.nextAttempt()
 		if err != nil {
 			return nil, err
@@ -162,35 +164,35 @@ type ResumedClaim struct {
 	Grant    ResumeGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
-	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+	LeaseTTL time.Duration // one millisecond to [engine.MaxLeaseTTL]
 }
 
 // ClaimFromResumeGrant continues the interrupted attempt of an execution: its lease was lost, whether or not
 // the job expire_leases has handled that, or it was released, delayed or suspended and may continue. A key made by
-// this library must be valid and this worker's, as in [Grants.ClaimExecution]. Any other text is refused unless
-// [Config.UnsignedResumeGrants] is set.
+// this library must be valid and this worker's, as in [ClaimExecution]. Any other text is refused unless
+// [engine.Config.UnsignedResumeGrants] is set.
 //
 // Errors: [fferr.ErrInvalidGrant]; [fferr.ErrGrantExpired]; [fferr.ErrNotFound], also if there is no attempt;
 // [fferr.ErrNotLeaseable] if it is leased, ended, suspended, waiting for something or granted to another worker, or its next
 // attempt is a new one; [fferr.ErrReclaimCapExceeded] if this lost lease ends it, which the job expire_leases does;
-// [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [Grants.ClaimExecution]; [fferr.ErrContention].
+// [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [ClaimExecution]; [fferr.ErrContention].
 //
 // Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
 // an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
-func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Claimed, error) {
+func ClaimFromResumeGrant(ctx context.Context, eng *engine.Engine, spec ResumedClaim) (engine.Claimed, error) {
+	c := core.Of(eng)
 	const op = "claim from resume grant"
-	e := g.e
 	if err := checkHolder(spec.Worker, spec.Instance, "lease TTL", spec.LeaseTTL); err != nil {
-		return Claimed{}, core.Wrap(op, err)
+		return engine.Claimed{}, core.Wrap(op, err)
 	}
 	shown := presented{wire.ClaimGrant, spec.Grant.Key, spec.Grant.Execution}
 	signed := shown.key.IsSigned()
-	if shown.key == "" || !signed && !e.cfg.UnsignedResumeGrants {
-		return Claimed{}, core.Wrap(op, &fferr.GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: fferr.ErrInvalidGrant})
+	if shown.key == "" || !signed && !c.UnsignedResumeGrants {
+		return engine.Claimed{}, core.Wrap(op, &fferr.GrantError{Execution: shown.execution, Reason: id.ReasonMalformed, Err: fferr.ErrInvalidGrant})
 	}
-	return e.leaseOne(ctx, op, shown.execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
+	return leaseOne(ctx, c, op, shown.execution, spec.Instance, func(tx *core.Txn, x *grantable) (*leaseDecision, error) {
 		if signed {
-			if err := shown.verifyFor(ctx, e, tx, x.NowMs, spec.Worker, spec.Instance); err != nil {
+			if err := shown.verifyFor(ctx, c, tx, x.NowMs, spec.Worker, spec.Instance); err != nil {
 				return nil, err
 			}
 		} else if spec.Grant.ExpiresAt.UnixMilli() <= x.NowMs {
@@ -218,59 +220,59 @@ func (g Grants) ClaimFromResumeGrant(ctx context.Context, spec ResumedClaim) (Cl
 			return nil, x.cannot(fferr.ErrNotLeaseable, "its next attempt is a new one")
 		case x.Granted() && !signed:
 			own := presented{kind: wire.ClaimGrant, execution: x.ID}
-			if err := e.checkShown(ctx, tx, x, own, spec.Worker, spec.Instance); err != nil {
+			if err := checkShown(ctx, c, tx, x, own, spec.Worker, spec.Instance); err != nil {
 				return nil, err
 			}
 		}
 		if err := x.notAdmitted(); err != nil {
 			return nil, err
 		}
-		next := nextAttempt{index: x.CurrentIndex, epoch: x.RaisedEpoch(), resumed: true}
-		next.kind, next.id = x.currentAttempt()
+		next := core.NextAttempt{Index: x.CurrentIndex, Epoch: x.RaisedEpoch(), Resumed: true}
+		next.Kind, next.ID = x.currentAttempt()
 		return &leaseDecision{next: next, terms: t}, nil
 	})
 }
 
 // leaseDecision is a lease to give.
 type leaseDecision struct {
-	next  nextAttempt
+	next  core.NextAttempt
 	terms terms
 }
 
 // leaseOne gives the lease of one execution if decide, called under its locks, returns one.
-func (e *Engine) leaseOne(
-	ctx context.Context, op string, x id.ExecutionID, instance id.WorkerInstanceID,
+func leaseOne(
+	ctx context.Context, c *core.Core, op string, x id.ExecutionID, instance id.WorkerInstanceID,
 	decide func(tx *core.Txn, x *grantable) (*leaseDecision, error),
-) (Claimed, error) {
-	claimed, err := onGrantable(ctx, e, op, x, instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[Claimed], error) {
+) (engine.Claimed, error) {
+	claimed, err := onGrantable(ctx, c, op, x, instance, nil, func(tx *core.Txn, x *grantable) (fferr.Outcome[engine.Claimed], error) {
 		d, err := decide(tx, x)
 		if err != nil {
-			return fferr.Outcome[Claimed]{}, err
+			return fferr.Outcome[engine.Claimed]{}, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant); err != nil {
-			return fferr.Outcome[Claimed]{}, err
+		if err := deleteGrants(ctx, c, tx, x.ID, wire.ClaimGrant); err != nil {
+			return fferr.Outcome[engine.Claimed]{}, err
 		}
-		c, err := e.giveLease(ctx, tx, x, d.next, d.terms)
-		return fferr.Outcome[Claimed]{Value: c}, err
+		claim, err := giveLease(ctx, c, tx, x, d.next, d.terms)
+		return fferr.Outcome[engine.Claimed]{Value: claim}, err
 	})
 	if err == nil {
-		e.learn([]Claimed{claimed}, nil)
+		c.Leases.Learn([]core.Leased{leasedOf(&claimed)}, nil)
 	}
 	return claimed, err
 }
 
-// nextAttempt returns the attempt that a claim of the execution continues or opens, or an error if it can't be claimed,
+// core.NextAttempt returns the attempt that a claim of the execution continues or opens, or an error if it can't be claimed,
 // with a grant or without.
-func (x *grantable) nextAttempt() (nextAttempt, error) {
+func (x *grantable) nextAttempt() (core.NextAttempt, error) {
 	switch {
 	case x.Terminal():
-		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has ended")
+		return core.NextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has ended")
 	case !x.Runnable():
-		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is not waiting")
+		return core.NextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is not waiting")
 	case !x.Free():
-		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has an owner")
+		return core.NextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it has an owner")
 	case !x.Eligible():
-		return nextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
+		return core.NextAttempt{}, x.cannot(fferr.ErrNotLeaseable, "it is neither claimable nor granted")
 	}
 	var attempts []db.TakeAttemptsOfRow
 	if x.Started() {
@@ -285,7 +287,7 @@ func (x *grantable) nextAttempt() (nextAttempt, error) {
 	if x.NewestIndex > x.CurrentIndex {
 		attempts = append(attempts, db.TakeAttemptsOfRow{AttemptIndex: x.NewestIndex})
 	}
-	next, ok := chooseAttempt(&db.TakeClaimableRow{
+	next, ok := core.ChooseAttempt(&db.TakeClaimableRow{
 		AttemptIndex: x.Pointer, AttemptState: x.AttemptState, HighestEpoch: x.HighestEpoch,
 	}, attempts, x.NowMs)
 	if !ok {
@@ -309,22 +311,24 @@ func (x *grantable) currentAttempt() (state.AttemptType, id.AttemptID) {
 }
 
 // giveLease writes a lease for a locked execution.
-func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next nextAttempt, t terms) (Claimed, error) {
+func giveLease(ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, next core.NextAttempt, t terms) (engine.Claimed, error) {
 	lease := t.lease
 	if lease.IsZero() {
 		lease = id.NewLeaseID()
 	}
-	if next.id.IsZero() {
-		next.id = t.attempt
+	if next.ID.IsZero() {
+		next.ID = t.attempt
 	}
-	if next.id.IsZero() {
-		next.id = id.NewAttemptID()
+	if next.ID.IsZero() {
+		next.ID = id.NewAttemptID()
 	}
 	ttlMs := t.ttl.Milliseconds()
-	spec := ClaimSpec{Lane: id.LaneID(x.LaneID), Instance: t.instance, LeaseTTL: t.ttl}
-	c := Claimed{
-		ID:        x.ID,
-		Lease:     spec.lease(id.Fence{Execution: x.ID, Attempt: int(next.index), Epoch: next.epoch}, lease, next.id),
+	claim := engine.Claimed{
+		ID: x.ID,
+		Lease: engine.Lease{
+			Fence: id.Fence{Execution: x.ID, Attempt: int(next.Index), Epoch: next.Epoch},
+			ID:    lease, AttemptID: next.ID, Lane: id.LaneID(x.LaneID), Instance: t.instance, TTL: t.ttl.Truncate(time.Millisecond),
+		},
 		ExpiresAt: time.UnixMilli(core.AddTTL(x.NowMs, ttlMs)),
 		Kind:      x.facts.ExecutionKind,
 		Payload:   x.facts.Payload,
@@ -332,17 +336,17 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 		Flow:      x.FlowID,
 		Priority:  int(x.Priority),
 		CreatedAt: time.UnixMilli(x.CreatedAtMs),
-		Type:      next.kind,
-		Resumed:   next.resumed,
+		Type:      next.Kind,
+		Resumed:   next.Resumed,
 		Retries:   int(x.facts.RetryCount),
 	}
 	var timeoutAtMs int64
 	if ms := cmp.Or(t.timeoutMs, x.facts.AttemptTimeoutMs); ms > 0 {
 		timeoutAtMs = core.AddTTL(x.NowMs, ms)
-		c.TimeoutAt = time.UnixMilli(timeoutAtMs)
+		claim.TimeoutAt = time.UnixMilli(timeoutAtMs)
 	}
 	tx.Due.Leases()
-	return c, e.c.Q.LeaseTakenExecutions(ctx, tx, db.LeaseTakenExecutionsParams{
+	return claim, c.Q.LeaseTakenExecutions(ctx, tx, db.LeaseTakenExecutionsParams{
 		NowMs:            x.NowMs,
 		WorkerID:         string(t.worker),
 		WorkerInstanceID: string(t.instance),
@@ -350,14 +354,19 @@ func (e *Engine) giveLease(ctx context.Context, tx *core.Txn, x *grantable, next
 		EventType:        string(t.event),
 		PartitionKeys:    []int16{x.ID.Partition()},
 		ExecutionIDs:     []pgtype.UUID{core.PgUUID(x.ID.UUID())},
-		AttemptIndexes:   []int32{next.index},
-		AttemptTypes:     []string{string(next.kind)},
-		AttemptIDs:       []pgtype.UUID{core.PgUUID(next.id)},
+		AttemptIndexes:   []int32{next.Index},
+		AttemptTypes:     []string{string(next.Kind)},
+		AttemptIDs:       []pgtype.UUID{core.PgUUID(next.ID)},
 		LeaseIDs:         []pgtype.UUID{core.PgUUID(lease)},
-		LeaseEpochs:      []int64{next.epoch},
+		LeaseEpochs:      []int64{next.Epoch},
 		TimeoutsAtMs:     []int64{timeoutAtMs},
-		Inserted:         []bool{next.inserted},
+		Inserted:         []bool{next.Inserted},
 		Reclaims:         []int32{t.reclaims},
 		DeadlinesAtMs:    []int64{t.deadlineMs},
 	})
+}
+
+// leasedOf has the facts of a claimed lease for the memory of leases.
+func leasedOf(claim *engine.Claimed) core.Leased {
+	return core.Leased{Fence: claim.Lease.Fence, Flow: claim.Flow, Limited: claim.Limited, TTL: claim.Lease.TTL}
 }

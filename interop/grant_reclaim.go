@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
@@ -21,7 +22,7 @@ type Reclaim struct {
 	Grant    ReclaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
-	LeaseTTL time.Duration // one millisecond to [MaxLeaseTTL]
+	LeaseTTL time.Duration // one millisecond to [engine.MaxLeaseTTL]
 
 	MaxReclaims *int         // lost leases that end the execution; nil for the policy's
 	LeaseID     id.LeaseID   // zero for a new one
@@ -47,19 +48,19 @@ func (s Reclaim) validate() error {
 // Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively;
 // deletes its grants; emits a lease event, and a completion event if it ends. A repetition after an unknown outcome
 // fails with [fferr.ErrInvalidGrant] if the first call was committed; that call's lease expires.
-func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, error) {
+func ReclaimExecution(ctx context.Context, eng *engine.Engine, spec Reclaim) (engine.Claimed, error) {
+	c := core.Of(eng)
 	const op = "reclaim execution"
-	e := g.e
 	if err := spec.validate(); err != nil {
-		return Claimed{}, core.Wrap(op, err)
+		return engine.Claimed{}, core.Wrap(op, err)
 	}
 	mayEnd := func(x *core.HeldExecution) bool { return x.LostTooOften || spec.MaxReclaims != nil }
-	claimed, err := onGrantable(ctx, e, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *core.Txn, x *grantable) (none fferr.Outcome[Claimed], err error) {
+	claimed, err := onGrantable(ctx, c, op, spec.Grant.Execution, spec.Instance, mayEnd, func(tx *core.Txn, x *grantable) (none fferr.Outcome[engine.Claimed], err error) {
 		if err := x.checkLane(spec.Grant.Lane); err != nil {
 			return none, err
 		}
 		shown := presented{wire.ReclaimGrant, spec.Grant.Key, x.ID}
-		if err := e.checkShown(ctx, tx, x, shown, spec.Worker, spec.Instance); err != nil {
+		if err := checkShown(ctx, c, tx, x, shown, spec.Worker, spec.Instance); err != nil {
 			return none, err
 		}
 		if !x.Reclaimable() {
@@ -67,33 +68,33 @@ func (g Grants) ReclaimExecution(ctx context.Context, spec Reclaim) (Claimed, er
 		}
 		lost, tooMany := x.loss(spec.MaxReclaims)
 		if tooMany {
-			return fferr.Outcome[Claimed]{Err: core.Wrap(op, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims() + lost)})},
-				e.endLost(ctx, tx, x, lost)
+			return fferr.Outcome[engine.Claimed]{Err: core.Wrap(op, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims() + lost)})},
+				endLost(ctx, c, tx, x, lost)
 		}
 		if err := x.notAdmitted(); err != nil {
 			return none, err
 		}
-		if err := e.deleteGrants(ctx, tx, x.ID, wire.ClaimGrant, wire.ReclaimGrant); err != nil {
+		if err := deleteGrants(ctx, c, tx, x.ID, wire.ClaimGrant, wire.ReclaimGrant); err != nil {
 			return none, err
 		}
-		next := nextAttempt{index: x.Pointer, kind: state.ReclaimAttempt, epoch: x.RaisedEpoch(), inserted: true}
+		next := core.NextAttempt{Index: x.Pointer, Kind: state.ReclaimAttempt, Epoch: x.RaisedEpoch(), Inserted: true}
 		if x.Started() {
-			if err := e.c.Q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
+			if err := c.Q.EndReclaimedAttempt(ctx, tx, db.EndReclaimedAttemptParams{
 				PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), AttemptIndex: x.CurrentIndex, NowMs: x.NowMs,
 			}); err != nil {
 				return none, err
 			}
 			// After attempts that another program left above the pointer.
-			next.index = max(x.CurrentIndex, x.NewestIndex) + 1
+			next.Index = max(x.CurrentIndex, x.NewestIndex) + 1
 		}
-		c, err := e.giveLease(ctx, tx, x, next, terms{
+		claim, err := giveLease(ctx, c, tx, x, next, terms{
 			worker: spec.Worker, instance: spec.Instance, ttl: spec.LeaseTTL, lease: spec.LeaseID, attempt: spec.AttemptID,
 			reclaims: lost, event: state.LeaseEventReclaimed,
 		})
-		return fferr.Outcome[Claimed]{Value: c}, err
+		return fferr.Outcome[engine.Claimed]{Value: claim}, err
 	})
 	if err == nil {
-		e.learn([]Claimed{claimed}, nil)
+		c.Leases.Learn([]core.Leased{leasedOf(&claimed)}, nil)
 	}
 	return claimed, err
 }
@@ -115,7 +116,7 @@ func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 }
 
 // endLost ends an execution that has lost too many leases.
-func (e *Engine) endLost(ctx context.Context, tx *core.Txn, x *grantable, lost int32) error {
+func endLost(ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, lost int32) error {
 	ending := core.NewEnding(x.NowMs, state.OutcomeFailed)
 	ending.Params.LostLeases = lost
 	ending.Params.CancellationReason = new("reclaim_cap_exceeded")
@@ -127,5 +128,5 @@ func (e *Engine) endLost(ctx context.Context, tx *core.Txn, x *grantable, lost i
 		attempt.LeaseEvent, attempt.LeaseID, attempt.Instance = "revoked", x.LeaseID, x.WorkerInstanceID
 	}
 	ending.Add(attempt)
-	return e.c.EndByJob(ctx, tx, ending)
+	return c.EndByJob(ctx, tx, ending)
 }

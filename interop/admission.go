@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -17,13 +18,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// AdmissionSpec has the options of [Engine.CheckAdmission].
+// AdmissionSpec has the options of [CheckAdmission].
 type AdmissionSpec struct {
 	// Jitter spreads the calls that follow a refusal: RetryAfter is longer by a random time up to this. Default 0.
 	Jitter time.Duration
 }
 
-// AdmissionOutcome is the outcome of [Engine.CheckAdmission].
+// AdmissionOutcome is the outcome of [CheckAdmission].
 type AdmissionOutcome string
 
 // The outcomes.
@@ -34,7 +35,7 @@ const (
 	ConcurrencyExceeded AdmissionOutcome = "concurrency_exceeded" // not admitted: too many are in use
 )
 
-// AdmissionResult is the result of [Engine.CheckAdmission].
+// AdmissionResult is the result of [CheckAdmission].
 type AdmissionResult struct {
 	Outcome    AdmissionOutcome
 	RetryAfter time.Duration // for [RateExceeded]: until the window may have room, and the jitter
@@ -44,7 +45,7 @@ type AdmissionResult struct {
 // An execution that names the policy in its spec is admitted by the gate alone. Both take places and starts of the same policy,
 // and together never more than it allows.
 //
-// An admission is a start at once, by the database's clock. It takes a place until [Engine.ReleaseAdmission], or until the
+// An admission is a start at once, by the database's clock. It takes a place until [ReleaseAdmission], or until the
 // execution ends. A further call takes nothing while the place is taken and the window since the admission is not over. After
 // the window it takes a further start, and keeps the place. A refusal is a result.
 //
@@ -54,19 +55,20 @@ type AdmissionResult struct {
 // Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for the end
 // of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe to
 // repeat.
-func (e *Engine) CheckAdmission(
-	ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID, spec AdmissionSpec,
+func CheckAdmission(
+	ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID, spec AdmissionSpec,
 ) (AdmissionResult, error) {
+	c := core.Of(eng)
 	const op = "check admission"
-	err := e.checkAdmission(q, x)
+	err := checkAdmission(c, q, x)
 	if err == nil && spec.Jitter < 0 {
 		err = core.Invalid("Jitter", "is negative")
 	}
 	if err != nil {
 		return AdmissionResult{}, core.Wrap(op, err)
 	}
-	return core.InTx(ctx, e.c, op, func(tx *core.Txn) (AdmissionResult, error) {
-		a := admission{Engine: e, policy: q, execution: x, jitter: spec.Jitter}
+	return core.InTx(ctx, c, op, func(tx *core.Txn) (AdmissionResult, error) {
+		a := admission{Core: c, policy: q, execution: x, jitter: spec.Jitter}
 		if err := a.lock(ctx, tx); err != nil {
 			return AdmissionResult{}, err
 		}
@@ -78,22 +80,23 @@ func (e *Engine) CheckAdmission(
 	})
 }
 
-// ReleaseAdmission gives back the place that [Engine.CheckAdmission] took for an execution. The start goes on counting
+// ReleaseAdmission gives back the place that [CheckAdmission] took for an execution. The start goes on counting
 // until its window is over. A later admission takes a new place and a new start.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. It is no error if there is no such place, or no such policy.
 // Transaction: two statements; locks the policy at the gate. Safe to repeat.
-func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.ExecutionID) error {
+func ReleaseAdmission(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) error {
+	c := core.Of(eng)
 	const op = "release admission"
-	if err := e.checkAdmission(q, x); err != nil {
+	if err := checkAdmission(c, q, x); err != nil {
 		return core.Wrap(op, err)
 	}
-	_, err := core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) {
+	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (struct{}, error) {
 		tx.Due.Gated()
 		return struct{}{}, pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
-			return e.c.Q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: core.GatePartition(q), GateID: core.PgGate(q)})
+			return c.Q.LockGate(ctx, conn, db.LockGateParams{PartitionKey: core.GatePartition(q), GateID: core.PgGate(q)})
 		}, func(conn db.DBTX) error {
-			_, err := e.c.Q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
+			_, err := c.Q.ReleaseCallerAdmission(ctx, conn, db.ReleaseCallerAdmissionParams{
 				PartitionKey: core.GatePartition(q), GateID: core.PgGate(q), ExecutionID: core.PgUUID(x.UUID()),
 			})
 			return err
@@ -102,16 +105,16 @@ func (e *Engine) ReleaseAdmission(ctx context.Context, q id.QuotaPolicyID, x id.
 	return err
 }
 
-func (e *Engine) checkAdmission(q id.QuotaPolicyID, x id.ExecutionID) error {
+func checkAdmission(c *core.Core, q id.QuotaPolicyID, x id.ExecutionID) error {
 	if q.IsZero() {
 		return core.Invalid("quota policy id", "is empty")
 	}
-	return e.c.CheckExecution(x)
+	return c.CheckExecution(x)
 }
 
-// admission is one call of [Engine.CheckAdmission].
+// admission is one call of [CheckAdmission].
 type admission struct {
-	*Engine
+	*core.Core
 	policy    id.QuotaPolicyID
 	execution id.ExecutionID
 	jitter    time.Duration
@@ -123,10 +126,10 @@ type admission struct {
 
 // lock locks the policy at the gate and reads by a later statement.
 func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
-	partition, text := a.cfg.Partitions.QuotaPartition(a.policy), a.policy.String()
-	err := pgtx.InOneTrip(ctx, tx, a.lockQuota(ctx, a.policy), func(conn db.DBTX) (err error) {
-		a.found, err = a.c.Q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
-			NowMs: a.c.NowMs(), GateID: core.PgGate(a.policy), PartitionKey: core.GatePartition(a.policy),
+	partition, text := a.Core.Partitions.QuotaPartition(a.policy), a.policy.String()
+	err := pgtx.InOneTrip(ctx, tx, lockQuota(ctx, a.Core, a.policy), func(conn db.DBTX) (err error) {
+		a.found, err = a.Q.GetCallerAdmission(ctx, conn, db.GetCallerAdmissionParams{
+			NowMs: a.NowMs(), GateID: core.PgGate(a.policy), PartitionKey: core.GatePartition(a.policy),
 			ExecutionPartitionKey: a.execution.Partition(), ExecutionID: core.PgUUID(a.execution.UUID()),
 			QuotaPartition: partition, QuotaPolicyID: text,
 		})
@@ -151,11 +154,11 @@ func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 
 // ended returns the error for an execution that has ended.
 func (a *admission) ended(ctx context.Context, tx *core.Txn) error {
-	row, err := a.c.Q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
+	row, err := a.Q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
 		PartitionKey: a.execution.Partition(), ExecutionID: a.execution.UUID(),
 	})
 	if err == nil {
-		_, err = resultOf(a.execution, &row)
+		_, err = core.ResultOf(a.execution, &row)
 	}
 	if err == nil {
 		err = &fferr.EndedError{Execution: a.execution, Outcome: state.OutcomeSuccess}
@@ -179,7 +182,7 @@ func (a *admission) decide(ctx context.Context, tx *core.Txn) (AdmissionResult, 
 	if !a.limit.NeedsCount(1) {
 		return AdmissionResult{Outcome: Admitted}, nil
 	}
-	rows, err := core.CountGates(ctx, a.c, tx, core.WholeCount(gate.ID(a.policy), a.windowMs, a.c.NowMs()))
+	rows, err := core.CountGates(ctx, a.Core, tx, core.WholeCount(gate.ID(a.policy), a.windowMs, a.NowMs()))
 	if err != nil || len(rows) == 0 {
 		return AdmissionResult{}, err
 	}
@@ -214,7 +217,7 @@ func (a *admission) take(ctx context.Context, tx *core.Txn) error {
 	}
 	partitions, gates := []int16{core.GatePartition(a.policy)}, []pgtype.UUID{core.PgGate(a.policy)}
 	uses := db.InsertGateUsesParams{
-		NowMs: a.c.NowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
+		NowMs: a.NowMs(), ByCaller: true, PartitionKeys: partitions, GateIDs: gates, Units: []int64{1},
 		ExecutionPartitionKeys: []int16{a.execution.Partition()}, ExecutionIDs: []pgtype.UUID{core.PgUUID(a.execution.UUID())},
 	}
 	if a.windowMs > 0 {
@@ -225,10 +228,10 @@ func (a *admission) take(ctx context.Context, tx *core.Txn) error {
 		held++
 	}
 	return pgtx.InOneTrip(ctx, tx,
-		func(conn db.DBTX) error { return a.c.Q.InsertGateUses(ctx, conn, uses) },
+		func(conn db.DBTX) error { return a.Q.InsertGateUses(ctx, conn, uses) },
 		func(conn db.DBTX) error {
-			return a.c.Q.RaiseGates(ctx, conn, db.RaiseGatesParams{
-				NowMs: a.c.NowMs(), PartitionKeys: partitions, GateIDs: gates,
+			return a.Q.RaiseGates(ctx, conn, db.RaiseGatesParams{
+				NowMs: a.NowMs(), PartitionKeys: partitions, GateIDs: gates,
 				Held: []int64{held}, Started: []int64{a.limit.Started + 1}, NextAtMs: []int64{0}, Used: []bool{true},
 			})
 		},

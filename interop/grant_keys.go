@@ -1,18 +1,15 @@
-package engine
+package interop
 
 import (
 	"context"
-	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
-
-// keyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
-const keyGrace = 24 * time.Hour
 
 // presented is a grant's key that a worker presents, with its kind and execution.
 type presented struct {
@@ -24,7 +21,7 @@ type presented struct {
 // verify returns the worker and the instance that the grant was issued to.
 //
 // Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired].
-func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs int64) (id.WorkerID, id.WorkerInstanceID, error) {
+func (p presented) verify(ctx context.Context, c *core.Core, conn db.DBTX, nowMs int64) (id.WorkerID, id.WorkerInstanceID, error) {
 	refused := func(reason id.Reason) error {
 		return &fferr.GrantError{Execution: p.execution, Reason: reason, Err: fferr.ErrInvalidGrant}
 	}
@@ -35,8 +32,8 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 	case fields.ExpiresAtMs <= nowMs:
 		return "", "", &fferr.GrantError{Execution: p.execution, Err: fferr.ErrGrantExpired}
 	}
-	secret, err := e.c.Q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
-		Kid: fields.Kid, NowMs: nowMs, GraceMs: keyGrace.Milliseconds(),
+	secret, err := c.Q.GetVerifyingKey(ctx, conn, db.GetVerifyingKeyParams{
+		Kid: fields.Kid, NowMs: nowMs, GraceMs: core.KeyGrace.Milliseconds(),
 	})
 	switch {
 	case core.IsNoRow(err), err == nil && len(secret.Bytes) != wire.SecretBytes:
@@ -45,7 +42,7 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 		return "", "", err
 	}
 	grantID := p.key.ID()
-	row, err := e.c.Q.GetGrant(ctx, conn, db.GetGrantParams{
+	row, err := c.Q.GetGrant(ctx, conn, db.GetGrantParams{
 		PartitionKey: p.execution.Partition(), ExecutionID: p.execution.UUID(), GrantID: grantID[:], Kind: string(p.kind),
 	})
 	switch {
@@ -66,9 +63,9 @@ func (p presented) verify(ctx context.Context, e *Engine, conn db.DBTX, nowMs in
 
 // verifyFor is verify for a worker that presents the grant as its own.
 func (p presented) verifyFor(
-	ctx context.Context, e *Engine, conn db.DBTX, nowMs int64, worker id.WorkerID, instance id.WorkerInstanceID,
+	ctx context.Context, c *core.Core, conn db.DBTX, nowMs int64, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
-	w, i, err := p.verify(ctx, e, conn, nowMs)
+	w, i, err := p.verify(ctx, c, conn, nowMs)
 	if err == nil && (w != worker || i != instance) {
 		err = &fferr.GrantError{Execution: p.execution, Reason: id.ReasonUnknownGrant, Err: fferr.ErrInvalidGrant}
 	}
@@ -81,16 +78,16 @@ func (p presented) verifyFor(
 //
 // Errors: [fferr.ErrInvalidInput] for an execution that can't exist in this database; [fferr.ErrGrantExpired];
 // [fferr.ErrInvalidGrant] with the reason in its [fferr.GrantError]. Only reads.
-func (g Grants) VerifyGrant(ctx context.Context, grant ClaimGrant) error {
+func VerifyGrant(ctx context.Context, eng *engine.Engine, grant ClaimGrant) error {
+	c := core.Of(eng)
 	const op = "verify grant"
-	e := g.e
-	if err := e.c.CheckExecution(grant.Execution); err != nil {
+	if err := c.CheckExecution(grant.Execution); err != nil {
 		return core.Wrap(op, err)
 	}
-	conn := e.c.Reader()
-	nowMs, err := e.c.Q.GetNow(ctx, conn, e.c.NowMs())
+	conn := c.Reader()
+	nowMs, err := c.Q.GetNow(ctx, conn, c.NowMs())
 	if err == nil {
-		_, _, err = presented{wire.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, e, conn, nowMs)
+		_, _, err = presented{wire.ClaimGrant, grant.Key, grant.Execution}.verify(ctx, c, conn, nowMs)
 	}
 	return core.Wrap(op, err)
 }

@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
@@ -25,19 +26,20 @@ type QuotaPolicySpec struct {
 	Window    time.Duration
 }
 
-// QuotaPolicyCreated is the result of [Engine.CreateQuotaPolicy].
+// QuotaPolicyCreated is the result of [CreateQuotaPolicy].
 type QuotaPolicyCreated struct {
 	ID        id.QuotaPolicyID
 	Duplicate bool // a policy with this id existed, and was not changed
 }
 
-// CreateQuotaPolicy creates a quota policy, for executions that name it in [ExecutionSpec.QuotaPolicy]. If one with the id of
+// CreateQuotaPolicy creates a quota policy, for executions that name it in [engine.ExecutionSpec.QuotaPolicy]. If one with the id of
 // the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
 // that are admitted after its creation.
 //
 // Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
 // Transaction: one statement. Safe to repeat with an id.
-func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
+func CreateQuotaPolicy(ctx context.Context, eng *engine.Engine, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
+	c := core.Of(eng)
 	const op = "create quota policy"
 	if err := spec.check(); err != nil {
 		return QuotaPolicyCreated{}, core.Wrap(op, err)
@@ -45,10 +47,10 @@ func (e *Engine) CreateQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) (Q
 	if spec.ID.IsZero() {
 		spec.ID = id.NewQuotaPolicyID()
 	}
-	inserted, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
+	inserted, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
 		due.Gated()
-		return e.c.Q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
-			NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+		return c.Q.InsertQuotaPolicy(ctx, conn, db.InsertQuotaPolicyParams{
+			NowMs: c.NowMs(), PartitionKey: c.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 	})
@@ -84,17 +86,18 @@ type QuotaPolicy struct {
 // Unlimited reports whether the policy limits nothing.
 func (p QuotaPolicy) Unlimited() bool { return p.MaxRunning == 0 && p.MaxStarts == 0 }
 
-// QuotaPolicy returns a quota policy.
+// GetQuotaPolicy returns a quota policy.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a negative limit. One statement; takes no
 // locks.
-func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPolicy, error) {
+func GetQuotaPolicy(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID) (QuotaPolicy, error) {
+	c := core.Of(eng)
 	const op = "read quota policy"
 	if err := checkQuota(q); err != nil {
 		return QuotaPolicy{}, core.Wrap(op, err)
 	}
-	row, err := e.c.Q.GetQuotaPolicy(ctx, e.c.Reader(), db.GetQuotaPolicyParams{
-		PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+	row, err := c.Q.GetQuotaPolicy(ctx, c.Reader(), db.GetQuotaPolicyParams{
+		PartitionKey: c.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 	})
 	switch {
 	case core.IsNoRow(err):
@@ -116,9 +119,9 @@ func (e *Engine) QuotaPolicy(ctx context.Context, q id.QuotaPolicyID) (QuotaPoli
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID; [fferr.ErrContention].
 // Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
-func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) error {
+func SetQuotaPolicy(ctx context.Context, eng *engine.Engine, spec QuotaPolicySpec) error {
+	c := core.Of(eng)
 	const op = "set quota policy"
-	e := o.e
 	if err := spec.check(); err != nil {
 		return core.Wrap(op, err)
 	}
@@ -126,9 +129,9 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 		return core.Wrap(op, err)
 	}
 	var n int64
-	err := e.changeQuota(ctx, op, spec.ID, func(conn db.DBTX) (err error) {
-		n, err = e.c.Q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
-			NowMs: e.c.NowMs(), PartitionKey: e.cfg.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
+	err := changeQuota(ctx, c, op, spec.ID, func(conn db.DBTX) (err error) {
+		n, err = c.Q.SetQuotaPolicy(ctx, conn, db.SetQuotaPolicyParams{
+			NowMs: c.NowMs(), PartitionKey: c.Partitions.QuotaPartition(spec.ID), QuotaPolicyID: spec.ID.String(),
 			WindowSeconds: int64(spec.Window / time.Second), MaxStarts: spec.MaxStarts, MaxRunning: spec.MaxRunning,
 		})
 		return err
@@ -141,16 +144,16 @@ func (o Operator) SetQuotaPolicy(ctx context.Context, spec QuotaPolicySpec) erro
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two
 // statements; locks the policy, also at the gate.
-func (o Operator) DeleteQuotaPolicy(ctx context.Context, q id.QuotaPolicyID) error {
+func DeleteQuotaPolicy(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID) error {
+	c := core.Of(eng)
 	const op = "delete quota policy"
-	e := o.e
 	if err := checkQuota(q); err != nil {
 		return core.Wrap(op, err)
 	}
 	var n int64
-	err := e.changeQuota(ctx, op, q, func(conn db.DBTX) (err error) {
-		n, err = e.c.Q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
-			PartitionKey: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+	err := changeQuota(ctx, c, op, q, func(conn db.DBTX) (err error) {
+		n, err = c.Q.DeleteQuotaPolicy(ctx, conn, db.DeleteQuotaPolicyParams{
+			PartitionKey: c.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 		return err
 	})
@@ -165,19 +168,19 @@ func checkQuota(q id.QuotaPolicyID) error {
 }
 
 // changeQuota changes a quota policy once the transactions have ended that admit by it.
-func (e *Engine) changeQuota(ctx context.Context, op string, q id.QuotaPolicyID, change core.Step) error {
-	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+func changeQuota(ctx context.Context, c *core.Core, op string, q id.QuotaPolicyID, change core.Step) error {
+	return core.InStatements(ctx, c, op, func(due *core.Notifications) []core.Step {
 		due.Gated()
-		return []core.Step{e.lockQuota(ctx, q), change}
+		return []core.Step{lockQuota(ctx, c, q), change}
 	})
 }
 
 // lockQuota locks a quota policy at the gate. A later statement sees the commits of all others until then.
-func (e *Engine) lockQuota(ctx context.Context, q id.QuotaPolicyID) core.Step {
+func lockQuota(ctx context.Context, c *core.Core, q id.QuotaPolicyID) core.Step {
 	return func(conn db.DBTX) error {
-		return e.c.Q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
-			PartitionKey: core.GatePartition(q), GateID: core.PgGate(q), NowMs: e.c.NowMs(),
-			QuotaPartition: e.cfg.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
+		return c.Q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
+			PartitionKey: core.GatePartition(q), GateID: core.PgGate(q), NowMs: c.NowMs(),
+			QuotaPartition: c.Partitions.QuotaPartition(q), QuotaPolicyID: q.String(),
 		})
 	}
 }

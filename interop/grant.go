@@ -1,4 +1,4 @@
-package engine
+package interop
 
 import (
 	"cmp"
@@ -15,25 +15,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 )
-
-// Grants has the operations of a scheduler that is separate from the workers. It decides which worker runs which
-// execution, and sends that worker a grant: a signed permission for a short time. Workers that claim for themselves,
-// with [Engine.Claim] or package worker, don't need it.
-//
-// A claim grant takes an execution out of its lane until it is used by [Grants.ClaimExecution], or until
-// The job expire_grants returns the execution after its expiry. A reclaim grant lets a worker take over an
-// execution whose lease was lost, with a new attempt: [Grants.ReclaimExecution]. Both return an ordinary lease. Grants
-// are signed with the newest active key of ff_waitpoint_hmac; without a key, operations fail with [fferr.ErrUnsupported].
-//
-// It comes from [Engine.Grants] and is bound to the same pool or transaction. Each operation is one transaction. It
-// waits a limited time for its execution's rows and then fails with [fferr.ErrContention], except [Grants.ClaimForWorker],
-// which never waits for locks.
-type Grants struct {
-	e *Engine
-}
-
-// Grants returns the scheduler's operations on e.
-func (e *Engine) Grants() Grants { return Grants{e} }
 
 // ClaimGrant permits one worker to claim one execution. It is plain data, to be sent to the worker as JSON or field by
 // field. Anyone with the Key and the worker's ids can use it; only JSON and string conversion render the Key.
@@ -54,7 +35,7 @@ type ReclaimGrant struct {
 
 // ResumeGrant permits one worker to continue the interrupted attempt of one execution. A [ClaimGrant] for such an
 // execution can be converted: ResumeGrant(grant). Other programs issue some with keys of their own: see
-// [Config.UnsignedResumeGrants].
+// [engine.Config.UnsignedResumeGrants].
 type ResumeGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
@@ -72,7 +53,7 @@ type GrantSpec struct {
 	Capabilities id.Capabilities // of the worker; must include all that the execution requires
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant can be used: one millisecond to [MaxLeaseTTL]
+	TTL          time.Duration // how long the grant can be used: one millisecond to [engine.MaxLeaseTTL]
 
 	// Notes of the scheduler, stored with the grant but not used here: at most [MaxGrantNote] each.
 	CapabilityHash   string
@@ -107,7 +88,7 @@ func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string,
 	if err := instance.Validate(); err != nil {
 		return core.InvalidBecause("worker instance", err)
 	}
-	return checkTTL(field, ttl)
+	return core.CheckTTL(field, ttl)
 }
 
 // grantable is a locked execution with the values that decide about a grant or its lease.
@@ -119,14 +100,14 @@ type grantable struct {
 // onGrantable locks one execution and its current attempt in a transaction, and runs act for a worker instance. If act
 // returns an error, the transaction is rolled back.
 func onGrantable[T any](
-	ctx context.Context, e *Engine, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*core.HeldExecution) bool,
+	ctx context.Context, c *core.Core, op string, x id.ExecutionID, instance id.WorkerInstanceID, needsFlow func(*core.HeldExecution) bool,
 	act func(tx *core.Txn, x *grantable) (fferr.Outcome[T], error),
 ) (T, error) {
-	answer, err := core.Operate(ctx, e.c, x, core.Operation[fferr.Outcome[T]]{
+	answer, err := core.Operate(ctx, c, x, core.Operation[fferr.Outcome[T]]{
 		Op: op, NeedsFlow: needsFlow,
 		Judge: func(*core.HeldExecution) (fferr.Outcome[T], bool, error) { return fferr.Outcome[T]{}, true, nil },
 		Write: func(tx *core.Txn, x *core.HeldExecution) (fferr.Outcome[T], error) {
-			held, err := e.grantable(ctx, tx, x, instance)
+			held, err := asGrantable(ctx, c, tx, x, instance)
 			if err != nil {
 				return fferr.Outcome[T]{}, err
 			}
@@ -136,9 +117,9 @@ func onGrantable[T any](
 	return answer.Value, cmp.Or(err, answer.Err)
 }
 
-// grantable reads the facts of a locked execution. It refuses executions in a paused lane and drained worker instances.
-func (e *Engine) grantable(ctx context.Context, tx *core.Txn, x *core.HeldExecution, instance id.WorkerInstanceID) (*grantable, error) {
-	facts, err := e.c.Q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
+// asGrantable reads the facts of a locked execution. It refuses executions in a paused lane and drained worker instances.
+func asGrantable(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, instance id.WorkerInstanceID) (*grantable, error) {
+	facts, err := c.Q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
 		DefaultCap: policy.ReclaimLimit,
 	})
@@ -201,10 +182,10 @@ func (x *grantable) notAdmitted() error {
 func admits(attached, admitted bool) bool { return !attached || admitted }
 
 // deleteGrants deletes grants of an execution that the caller has locked.
-func (e *Engine) deleteGrants(ctx context.Context, conn db.DBTX, x id.ExecutionID, kinds ...wire.GrantKind) error {
+func deleteGrants(ctx context.Context, c *core.Core, conn db.DBTX, x id.ExecutionID, kinds ...wire.GrantKind) error {
 	params := db.DeleteGrantsParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()}
 	for _, kind := range kinds {
 		params.Kinds = append(params.Kinds, string(kind))
 	}
-	return e.c.Q.DeleteGrants(ctx, conn, params)
+	return c.Q.DeleteGrants(ctx, conn, params)
 }

@@ -1,0 +1,84 @@
+package interop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/interop"
+)
+
+// TestExamples runs the example on the migrated database that FF_EXAMPLES names. See the test of package engine.
+func TestExamples(t *testing.T) {
+	databaseURL := os.Getenv("FF_EXAMPLES")
+	if databaseURL == "" {
+		t.Skip("FF_EXAMPLES names no database")
+	}
+	t.Setenv("DATABASE_URL", databaseURL)
+	ExampleIssueClaimGrant()
+}
+
+func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New(pool, engine.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pool, eng
+}
+
+// A scheduler grants work to a worker of its choice, which claims it with the grant. Granting requires a signing key in
+// the database.
+func ExampleIssueClaimGrant() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{Lane: "granted", Kind: "resize"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The scheduler.
+	grant, err := interop.IssueClaimGrant(ctx, eng, interop.GrantSpec{
+		Execution: created.ID, Worker: "resizer", Instance: "resizer-7", TTL: 30 * time.Second,
+	})
+	if errors.Is(err, fferr.ErrUnsupported) {
+		return // no key
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	message, err := json.Marshal(grant)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The worker that received the message.
+	var received interop.ClaimGrant
+	if err := json.Unmarshal(message, &received); err != nil {
+		log.Fatal(err)
+	}
+	claimed, err := interop.ClaimExecution(ctx, eng, interop.GrantedClaim{
+		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
+	})
+	if errors.Is(err, fferr.ErrGrantExpired) || errors.Is(err, fferr.ErrInvalidGrant) || errors.Is(err, fferr.ErrNotLeaseable) {
+		return // another worker holds it, or it was returned to its lane
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := eng.CompleteExecution(ctx, claimed.Lease, []byte("done")); err != nil {
+		log.Fatal(err)
+	}
+}
