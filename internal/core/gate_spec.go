@@ -14,15 +14,7 @@ func BudgetsOf(stored []pgtype.UUID) (budgets []id.BudgetID) {
 	return budgets
 }
 
-// pgQuota returns the stored form of a quota policy; nil is none.
-func pgQuota(quota *id.QuotaPolicyID) pgtype.UUID {
-	if quota == nil {
-		return pgtype.UUID{}
-	}
-	return pgtype.UUID{Bytes: *quota, Valid: true}
-}
-
-// QuotaOf is the reverse of pgQuota.
+// QuotaOf returns the quota policy of a stored execution or schedule, nil if there is none.
 func QuotaOf(stored pgtype.UUID) *id.QuotaPolicyID {
 	if !stored.Valid {
 		return nil
