@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -35,7 +36,7 @@ func Example() {
 func ExampleParsePosition() {
 	position, err := stream.ParsePosition("1.1764160000000.0.12.12.end")
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	attempt, ended := position.Attempt()
 	fmt.Println(attempt, ended, position)
@@ -57,7 +58,7 @@ func ExampleHandler() {
 		Show: func(f *stream.Entry) bool { return f.Type == "begin" || f.Type == "token" },
 	})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	http.Handle("/output", output)
 }
