@@ -23,17 +23,18 @@ const MaxFlowCancelReason = 4096
 type CancelFlowSpec struct {
 	ID id.FlowID
 
-	// Policy selects the members to cancel among those that have not ended. Clean-ups are members that wait for the end
-	// of others, by [policy.OnFailure] or [policy.Always], and members that depend only on clean-ups.
+	// Policy selects the members to cancel. Ended members are never changed.
 	//
-	//   - [state.CancelAll], the default: all but clean-ups.
-	//   - [state.CancelPending]: those that don't run, except clean-ups: they wait for a worker, a delay or others.
+	//   - [state.CancelAll], the default: all except clean-ups.
+	//   - [state.CancelPending]: members waiting for a worker, a delay or other members, except clean-ups.
 	//   - [state.CancelEverything]: all, including clean-ups.
-	//   - [state.CancelFlowOnly]: none. The flow takes no more members.
+	//   - [state.CancelFlowOnly]: none. The flow only stops growing.
+	//
+	// Clean-ups wait for the end of other members, by [policy.OnFailure] or [policy.Always], or depend only on
+	// clean-ups.
 	Policy state.FlowCancelPolicy
 
-	// Reason is shown by reads as the reason for the cancellation of the flow and its members. Default
-	// "flow_cancelled"; at most [MaxFlowCancelReason] bytes.
+	// Reason is stored for the flow and its members. Default "flow_cancelled"; at most [MaxFlowCancelReason] bytes.
 	Reason string
 }
 
@@ -42,29 +43,28 @@ type CancelledFlow struct {
 	Policy state.FlowCancelPolicy // the policy in force now
 	Reason string                 // the reason in force now
 
-	// Members are the members that the call cancelled, by id. For a flow that was already cancelled, these are the
-	// members not yet acknowledged, or all members if all are acknowledged: the first [MaxBatch] of them.
+	// Members are the members cancelled by the call, sorted by id. If the flow was already cancelled, CancelFlow
+	// returns the first [MaxBatch] unacknowledged members, or if all are acknowledged, the first [MaxBatch] members.
 	Members []id.ExecutionID
 
-	// StillRunning are the members that have not ended, by id: clean-ups, and those that the policy or a grace period
-	// spares. For a flow that was already cancelled: the first [MaxBatch] of them.
+	// StillRunning are the members that have not ended, sorted by id: clean-ups, and members spared by the policy or a
+	// grace period. If the flow was already cancelled, CancelFlow returns the first [MaxBatch].
 	StillRunning []id.ExecutionID
 
-	Already bool // the flow was already cancelled by this policy or a stricter one, and nothing was written
+	Already bool // nothing was written: the same or a stricter policy had already cancelled the flow
 }
 
-// CancelFlow cancels a flow and the members that the policy selects. They have ended when it returns, each as by
-// [Engine.CancelExecution]; ended members keep their outcome. Afterwards the flow refuses members, edges and replays;
-// running members continue. Clean-ups still run after the members they wait for, unless nothing can release them any
-// more (see docs/flows.md); [CancelledFlow.StillRunning] lists them.
+// CancelFlow cancels a flow and the members selected by the policy. These members have ended when CancelFlow returns,
+// as by [Engine.CancelExecution]. The flow then refuses members, edges and replays. Other members continue. Clean-ups
+// still run after the members they wait for, unless nothing can release them any more (see docs/flows.md).
 //
-// A flow already cancelled by the same or a stricter policy is left alone; otherwise the rest is cancelled too, and the
-// first reason is kept. Members in a grace period ([Engine.RequestFlowCancel]) are cancelled now.
+// A second call with the same policy only ends grace periods ([Engine.RequestFlowCancel]). A stricter policy cancels
+// more members and keeps the first reason. A milder policy changes nothing.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrCorruption]; [fferr.ErrContention]. Transaction: at most
-// fourteen statements, plus a few per level of skipped executions. Locks the flow exclusively, then its members and their
-// attempts; waits for each up to two seconds, three times. Emits a completion event per cancelled member, and a lease event if
-// it was leased. In a caller's transaction the holders are not notified; their next calls are refused. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrCorruption]; [fferr.ErrContention]. Transaction: one.
+// Locks the flow exclusively, then members and their attempts; waits for each up to two seconds, three times. Emits a
+// completion event per cancelled member, and a lease event if the member was leased. In a caller's transaction, lease
+// holders are not notified; their next calls are refused. Safe to repeat.
 func (e *Engine) CancelFlow(ctx context.Context, spec CancelFlowSpec) (CancelledFlow, error) {
 	const op = "cancel flow"
 	c := flowCancel{flow: spec.ID, policy: cmp.Or(spec.Policy, state.CancelAll), reason: cmp.Or(spec.Reason, core.DefaultFlowCancelReason)}
@@ -99,7 +99,7 @@ type flowCancel struct {
 	flow   id.FlowID
 	policy state.FlowCancelPolicy
 	reason string
-	once   bool // leave a flow alone that a milder policy has cancelled
+	once   bool // do not cancel more of a flow cancelled by a milder policy
 	noted  bool // only members listed by a request
 
 	cleanUps []pgtype.UUID // members that may still run
@@ -125,8 +125,8 @@ func strictness(p state.FlowCancelPolicy) int {
 	return 2
 }
 
-// takeFlowToCancel locks a flow and returns the result of its cancellation. open reports that it must still be
-// cancelled.
+// takeFlowToCancel locks a flow and returns the result of its cancellation so far. open reports whether the flow must
+// still be cancelled.
 func (e *Engine) takeFlowToCancel(ctx context.Context, tx *core.Txn, c flowCancel) (cancelled CancelledFlow, open bool, err error) {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
 	var rows []db.LockFlowToCancelRow
@@ -162,7 +162,7 @@ func (e *Engine) takeFlowToCancel(ctx context.Context, tx *core.Txn, c flowCance
 	return CancelledFlow{Policy: cmp.Or(stored, c.policy), Reason: rows[0].CancelReason, Already: true}, false, nil
 }
 
-// cancelledBefore adds the members, at most limit, to the result for a flow that was already cancelled.
+// cancelledBefore adds the members, at most limit, to the result for a flow cancelled earlier.
 func (e *Engine) cancelledBefore(
 	ctx context.Context, tx *core.Txn, c flowCancel, cancelled CancelledFlow, limit int,
 ) (CancelledFlow, error) {
@@ -187,7 +187,7 @@ func (e *Engine) listToCancel(ctx context.Context, tx *core.Txn, c flowCancel, c
 	return err
 }
 
-// listStillRunning adds the members that have not ended, at most limit, to the result.
+// listStillRunning adds unended members, at most limit, to the result.
 func (e *Engine) listStillRunning(ctx context.Context, tx *core.Txn, c flowCancel, cancelled *CancelledFlow, limit int) error {
 	partition := e.cfg.Partitions.FlowPartition(c.flow)
 	rows, err := e.c.Q.ListUnended(ctx, tx, db.ListUnendedParams{
@@ -199,8 +199,8 @@ func (e *Engine) listStillRunning(ctx context.Context, tx *core.Txn, c flowCance
 	return err
 }
 
-// finishCancel completes a cancellation. It lists the running members. If there are none, siblings that were due to be
-// cancelled have ended with their flow.
+// finishCancel completes a cancellation by listing the running members. If there are none, it deletes the flow's queued
+// sibling cancellations, because the siblings have ended with the flow.
 func (e *Engine) finishCancel(ctx context.Context, tx *core.Txn, c flowCancel, cancelled *CancelledFlow) error {
 	if err := e.listStillRunning(ctx, tx, c, cancelled, math.MaxInt32); err != nil {
 		return err

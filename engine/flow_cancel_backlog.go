@@ -23,27 +23,23 @@ type FlowCancelRequest struct {
 	Policy state.FlowCancelPolicy // as in [CancelFlowSpec]
 	Reason string                 // as in [CancelFlowSpec]
 
-	// Grace is how long running and suspended members may continue before they are cancelled too. Members that end by
-	// themselves keep their outcome. Default none; rounded up to a millisecond. A further request with a shorter grace,
-	// or none, ends it earlier.
+	// Grace is how long running and suspended members may continue before being cancelled. A member that ends by itself
+	// keeps its outcome. Default none; rounded up to a millisecond. A further request can shorten or end the grace.
 	Grace time.Duration
 
-	// Requester names the caller, for information. Default empty; at most 256 bytes.
+	// Requester is stored for information. Default empty; at most 256 bytes.
 	Requester string
 }
 
-// RequestFlowCancel cancels a flow as [Engine.CancelFlow] does, but gives running and suspended members a grace period.
-// After it, the job cancel_flows ends those that have not ended by themselves. Their handlers are not notified
-// before; a handler can look at the flow. Clean-ups are not cancelled, and are released once the members they wait for
-// have ended.
+// RequestFlowCancel cancels a flow like [Engine.CancelFlow], but gives running and suspended members a grace period.
+// The job cancel_flows cancels the rest after the grace. Handlers are not notified of the grace. Clean-ups are released
+// when the members they wait for have ended.
 //
-// [CancelledFlow.Members] lists all members to cancel, now or later. The request keeps them until
-// [Engine.AckFlowCancel] or the job cancel_flows removes them; [Engine.AwaitFlow] waits for their end. If the flow
-// is already cancelled ([CancelledFlow.Already]), a further request that is not milder can only shorten the grace;
-// without Grace the listed members are cancelled now.
+// [CancelledFlow.Members] lists all members to cancel, now or later, until [Engine.AckFlowCancel] or the job removes
+// them from the request. [Engine.AwaitFlow] waits for the flow's end. If the flow is already cancelled, a further
+// request with a policy no milder can only shorten the grace; without Grace the listed members are cancelled now.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrCorruption]; [fferr.ErrContention].
-// Transaction: as [Engine.CancelFlow], with three more statements. Emits an operator event too. Safe to repeat.
+// Errors and transaction: as [Engine.CancelFlow]; emits an operator event too. Safe to repeat.
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {
 	const op = "request flow cancel"
 	c := flowCancel{
@@ -134,7 +130,7 @@ func (e *Engine) requestAgain(
 	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 }
 
-// cancelGraced cancels the members of a cancelled flow that an earlier request left a grace.
+// cancelGraced cancels the members of a cancelled flow that are still in the grace of an earlier request.
 func (e *Engine) cancelGraced(ctx context.Context, tx *core.Txn, c flowCancel, cancelled CancelledFlow) (CancelledFlow, error) {
 	hastened, err := e.hastenGrace(ctx, tx, &c, &cancelled, 0)
 	switch {
@@ -153,8 +149,8 @@ func (e *Engine) cancelGraced(ctx context.Context, tx *core.Txn, c flowCancel, c
 	return cancelled, e.finishCancel(ctx, tx, c, &cancelled)
 }
 
-// hastenGrace makes the grace of the request that cancelled a flow end within graceMs. It reports whether that is
-// earlier than before. The flow keeps its policy and reason, and c takes them over.
+// hastenGrace ends the grace of a flow's earlier cancel request within graceMs, and reports whether the end is earlier
+// than before. The flow keeps its policy and reason, and c adopts both.
 func (e *Engine) hastenGrace(
 	ctx context.Context, tx *core.Txn, c *flowCancel, cancelled *CancelledFlow, graceMs int64,
 ) (bool, error) {
@@ -172,7 +168,7 @@ func (e *Engine) hastenGrace(
 	return true, nil
 }
 
-// cancelNoted ends the members that a request lists and that have not ended.
+// cancelNoted ends the members listed by a request that have not ended.
 func (e *Engine) cancelNoted(
 	ctx context.Context, tx *core.Txn, c flowCancel, how core.Cancellation,
 ) (cancelled []id.ExecutionID, nowMs int64, err error) {
@@ -203,12 +199,12 @@ func (e *Engine) pendingAmong(ctx context.Context, tx *core.Txn, members core.Ex
 	return pending, err
 }
 
-// AckFlowCancel removes a member from the request that cancelled its flow, and deletes the request with its last
-// member. A program that handles the end of each member uses it to record which ones it has handled. A missing entry
-// counts as removed. A member that has not ended, because its grace continues, will not be cancelled any more.
+// AckFlowCancel removes a member from the request that cancelled its flow, and deletes the request with the last
+// member. Use it to record that the end of the member was handled. A missing entry counts as removed. A member removed
+// during its grace is not cancelled any more.
 //
-// Errors: [fferr.ErrInvalidInput] if the execution is not in the flow's partition; [fferr.ErrContention]. Transaction: three
-// statements; locks the request. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] if the execution is not in the flow's partition; [fferr.ErrContention]. Transaction:
+// one; locks the request. Safe to repeat.
 func (e *Engine) AckFlowCancel(ctx context.Context, flow id.FlowID, x id.ExecutionID) error {
 	const op = "acknowledge flow cancel"
 	partition := e.cfg.Partitions.FlowPartition(flow)

@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// lockMembers locks the members of a flow that are to be cancelled, in lock order, waiting for locks. The caller holds
-// the flow exclusively. It also returns their rows' attempt pointers.
+// lockMembers locks the members of a flow to cancel, in lock order, waiting for locks. The caller holds the flow
+// exclusively. The result includes the attempt pointers of the locked rows.
 func (e *Engine) lockMembers(ctx context.Context, tx *core.Txn, c *flowCancel) (members core.ExecutionArrays, attempts []int32, err error) {
 	if c.policy == state.CancelFlowOnly {
 		return members, nil, nil

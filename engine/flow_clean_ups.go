@@ -10,9 +10,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// cleanUps returns the members that may still run after a flow's cancellation, in any state: those that wait for the
-// end of others ([policy.OnFailure], [policy.Always]), and those that depend only on such members. The caller holds the
-// flow exclusively. The result is final once the flow is cancelled, because it takes no more edges.
+// cleanUps returns the members that may run after a flow's cancellation, in any state: members waiting for the end of
+// others ([policy.OnFailure], [policy.Always]), and members depending only on clean-ups. The caller holds the flow
+// exclusively. The result is final once the flow is cancelled, because a cancelled flow takes no more edges.
 func (e *Engine) cleanUps(ctx context.Context, tx *core.Txn, c *flowCancel) ([]pgtype.UUID, error) {
 	if c.policy != state.CancelAll && c.policy != state.CancelPending {
 		return nil, nil
@@ -23,19 +23,19 @@ func (e *Engine) cleanUps(ctx context.Context, tx *core.Txn, c *flowCancel) ([]p
 	return cleanUpsAmong(rows), err
 }
 
-// cleanUpCandidate is a member that waits for the end of others, or that depends on such a member.
+// cleanUpCandidate is a member waiting for the end of others, or depending on such a member.
 type cleanUpCandidate struct {
-	branch     bool // it waits for the end of others
-	held       bool // its dependencies block it
-	needs      int  // the number of upstreams that must succeed
+	branch     bool // waits for the end of others
+	held       bool // blocked by dependencies
+	needs      int  // how many upstreams must succeed
 	open       bool // the end of an upstream has yet to be counted
 	staged     bool // an edge to it was never applied
 	upstreams  []pgtype.UUID
 	downstream []pgtype.UUID
-	ordinary   bool // it is not a clean-up
+	ordinary   bool // not a clean-up
 }
 
-// stuck reports whether it can no longer be released or skipped in a flow that takes no edges and no replays.
+// stuck reports whether c can no longer be released or skipped in a flow without new edges and replays.
 func (c *cleanUpCandidate) stuck() bool {
 	return c.held && (!c.open || c.staged || !c.branch && c.needs > len(c.upstreams))
 }
@@ -56,7 +56,7 @@ func cleanUpsAmong(rows []db.ListCleanUpEdgesRow) []pgtype.UUID {
 			c.staged = c.staged || row.Staged
 		}
 	}
-	var ordinary []pgtype.UUID // their downstreams have yet to be examined
+	var ordinary []pgtype.UUID // downstreams not examined yet
 	exclude := func(x pgtype.UUID, c *cleanUpCandidate) {
 		if !c.ordinary {
 			c.ordinary = true

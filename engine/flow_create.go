@@ -22,16 +22,13 @@ type CreatedFlow struct {
 	Existed bool // the flow already existed; nothing was compared or changed
 }
 
-// CreateFlow creates a flow with all its executions and dependencies. Nodes without inbound edges are claimable when
-// the call returns; the others wait. If the flow's ID exists already, nothing changes and Existed is set, so repeating
-// the call with the same ID is safe.
+// CreateFlow creates a flow with its executions and dependencies. Nodes without inbound edges are claimable when it
+// returns. If a flow with spec.ID exists, CreateFlow changes nothing and sets Existed.
 //
-// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrExists] if an
-// execution with a node's id exists; [fferr.ErrIdempotencyKeyTaken] if an earlier execution has a node's idempotency key;
-// [fferr.ErrKeyConflict] naming the execution or flow that has the business key of the flow or a node. Nothing was written
-// then.
-//
-// Transaction: one, with a constant number of statements for any size of flow. Emits no events.
+// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrExists]
+// for the id of an existing execution; [fferr.ErrIdempotencyKeyTaken]; [fferr.ErrKeyConflict] naming the execution or
+// flow with the business key. Nothing was written then. Transaction: one. Emits completion events of nodes skipped at
+// once. Safe to repeat with an ID.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
 	const op = "create flow"
 	if joins(spec) {
@@ -57,13 +54,13 @@ func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, er
 	return created, err
 }
 
-// joins reports whether a flow includes existing executions, or edges that may lead to them.
+// joins reports whether a flow includes existing executions, or edges to possibly started ones.
 func joins(spec FlowSpec) bool {
 	return slices.ContainsFunc(spec.Nodes, func(n Node) bool { return !n.Execution.IsZero() }) ||
 		slices.ContainsFunc(spec.Edges, func(edge Edge) bool { return edge.AllowStarted })
 }
 
-// createJoined creates a flow that includes existing executions: first an empty one, which then grows.
+// createJoined creates a flow with existing executions: an empty flow, which then grows.
 func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (CreatedFlow, error) {
 	plan := &flowPlan{id: spec.ID}
 	if plan.id.IsZero() {
@@ -103,8 +100,8 @@ func (e *Engine) createJoined(ctx context.Context, op string, spec FlowSpec) (Cr
 	return created, nil
 }
 
-// newFlowAround returns a new flow id in the partition of the first existing node, because a flow shares the partition
-// of its members.
+// newFlowAround returns a new flow id in the partition of the first existing node, because a flow and its members share
+// a partition.
 func (e *Engine) newFlowAround(nodes []Node) id.FlowID {
 	flow := id.NewFlowID()
 	for i := range nodes {
@@ -126,7 +123,7 @@ type flowPlan struct {
 	business    id.BusinessKey
 	creations   []creation
 	shortest    int64        // retention of the flow or its members
-	new         registration // its period is the shortest retention of these and of policies
+	new         registration // with the shortest retention, policies included
 	edges       db.InsertAppliedEdgesParams
 	groups      db.InsertEdgeGroupsParams
 }
@@ -305,7 +302,7 @@ func (e *Engine) planEdges(plan *flowPlan, spec FlowSpec, graph *graph) error {
 	return nil
 }
 
-// writeFlow inserts a plan. The flow is new, so its rows are invisible until the commit, and its lock is not needed.
+// writeFlow inserts a plan without locking the flow: the rows of a new flow are invisible until the commit.
 func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (CreatedFlow, error) {
 	inserted, nowMs, err := e.writeHeader(ctx, tx, plan)
 	if err != nil || !inserted {
@@ -333,8 +330,8 @@ func (e *Engine) writeFlow(ctx context.Context, tx *core.Txn, plan *flowPlan) (C
 	return CreatedFlow{ID: plan.id}, e.register(ctx, tx, plan.new)
 }
 
-// holdFlowKeys holds the keys of a flow's new executions, and the business key of the flow if it is new too. All of them
-// are needed.
+// holdFlowKeys holds the keys of a flow's new executions, and the business key of a new flow. The call fails unless all
+// keys are free.
 func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []creation, of keyedFlow) error {
 	r := creationRun{creations: creations, newFlow: of}
 	if err := e.holdKeys(ctx, tx, &r); err != nil {
@@ -356,7 +353,7 @@ func (e *Engine) holdFlowKeys(ctx context.Context, tx *core.Txn, creations []cre
 	return e.settleBusinessKeys(ctx, tx, &r)
 }
 
-// checkBusinessKeys refuses a business key that a flow and its nodes have more than once.
+// checkBusinessKeys refuses a business key used more than once by a flow and its nodes.
 func checkBusinessKeys(ofFlow id.BusinessKey, creations []creation) error {
 	seen := make(map[id.BusinessKey]string)
 	if !ofFlow.IsZero() {
@@ -375,7 +372,7 @@ func checkBusinessKeys(ofFlow id.BusinessKey, creations []creation) error {
 	return nil
 }
 
-// writeHeader inserts the row of a flow unless it exists.
+// writeHeader inserts the row of a flow unless the flow exists.
 func (e *Engine) writeHeader(ctx context.Context, tx *core.Txn, plan *flowPlan) (inserted bool, nowMs int64, err error) {
 	if nowMs, err = e.c.Q.GetNow(ctx, tx, e.c.NowMs()); err != nil {
 		return false, 0, err
@@ -400,7 +397,7 @@ func (e *Engine) writeHeader(ctx context.Context, tx *core.Txn, plan *flowPlan) 
 	return n > 0, nowMs, err
 }
 
-// wantCreated returns an error if any of the creations was not inserted because its id exists.
+// wantCreated returns an error if one of the creations was not inserted because the id exists.
 func wantCreated(creations []creation, created map[id.ExecutionID]Created) error {
 	for i := range creations {
 		if _, ok := created[creations[i].id]; !ok {
@@ -410,7 +407,7 @@ func wantCreated(creations []creation, created map[id.ExecutionID]Created) error
 	return nil
 }
 
-// insertNodes inserts the executions of a plan, in as few statements as their size allows.
+// insertNodes inserts the executions of a plan, in as few statements as the sizes allow.
 func (e *Engine) insertNodes(ctx context.Context, tx *core.Txn, plan *flowPlan, nowMs int64) (map[id.ExecutionID]Created, error) {
 	if err := e.placeFair(ctx, tx, plan.creations); err != nil {
 		return nil, err

@@ -19,20 +19,20 @@ import (
 type FlowGraph struct {
 	ID    id.FlowID
 	Nodes []GraphNode // by key, then by id
-	Edges []GraphEdge // by id, which is the order of creation
+	Edges []GraphEdge // by id, in the order of creation
 }
 
 // GraphNode is a member of a flow.
 type GraphNode struct {
 	ID      id.ExecutionID
-	Key     string // "" if it was not created as a node
+	Key     string // "" if not created as a node
 	Kind    string
 	Lane    id.LaneID
-	When    *policy.Group // nil if it has no dependencies
+	When    *policy.Group // nil without dependencies
 	State   state.PublicState
-	Outcome state.TerminalOutcome // none until it has ended
+	Outcome state.TerminalOutcome // none until the end
 
-	// Err is a [*fferr.CorruptionError] if a stored value of the node or its group can't be read. The other nodes are still
+	// Err is a [*fferr.CorruptionError] if a stored value of the node or its group is unreadable. Other nodes are still
 	// drawn.
 	Err error
 }
@@ -47,12 +47,10 @@ type GraphEdge struct {
 // MaxGraph is the largest total of nodes and edges that [Engine.FlowGraph] returns.
 const MaxGraph = 500_000
 
-// FlowGraph returns the members of a flow with their states, and all edges between them, for drawing. An edge is left
-// out if its upstream or downstream no longer exists. It reads the complete flow.
+// FlowGraph returns a complete flow for drawing. Edges from or to deleted executions are left out.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a flow with more than [MaxGraph] nodes and edges, use
-// [Engine.FlowMembers] and [Engine.FlowEdges] then; [fferr.ErrCorruption] naming the unreadable part of an edge. One
-// statement, or two for a flow without members; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] above [MaxGraph] nodes and edges: use [Engine.FlowMembers] and
+// [Engine.FlowEdges]; [fferr.ErrCorruption] naming the unreadable part of an edge. Takes no locks.
 func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	const op = "read flow graph"
 	graph, err := e.flowGraph(ctx, flow)

@@ -19,32 +19,31 @@ import (
 type FlowEdge struct {
 	ID       id.EdgeID
 	From, To id.ExecutionID
-	Kind     string // as given in [Edge.Kind]
+	Kind     string // [Edge.Kind]
 
-	// PassResult names the reference under which From's result becomes To's payload; "" if it does not.
+	// PassResult is [Edge.PassResult]; "" if From's result does not become To's payload.
 	PassResult string
 
 	State     state.EdgeState
-	Outcome   state.CompletionOutcome // how From ended; "" until the edge is resolved, and if another program resolved it
+	Outcome   state.CompletionOutcome // how From ended; "" until resolved, or if another program resolved the edge
 	Condition string                  // "all_required"
 	CreatedBy string
 	CreatedAt time.Time
-	AppliedAt time.Time // zero while the edge is only staged; it holds To back, but nothing resolves it
+	AppliedAt time.Time // zero while the edge is only staged
 	EndedAt   time.Time // when the edge was resolved; zero before
 }
 
-// ListFlowEdges returns a page of a flow's edges, by id. after is the [Page.Next] of the previous page, or "" for the
-// first page. A limit of 0 or above [MaxPage] means [MaxPage].
+// ListFlowEdges returns a page of a flow's edges, by id: see [Page].
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing or flow;
-// [fferr.ErrCorruption] naming the unreadable value. One statement, or two for a page without edges; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] naming the unreadable value. Takes no
+// locks.
 func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
 	const op = "list edges of a flow"
 	page, err := e.listFlowEdges(ctx, flow, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// FlowEdges iterates over the edges that [Engine.ListFlowEdges] lists, a page at a time.
+// FlowEdges iterates over a flow's edges, by id, reading a page at a time.
 func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
 	return core.Pages(func(after string) (Page[FlowEdge], error) {
 		return e.ListFlowEdges(ctx, flow, after, MaxPage)
@@ -96,11 +95,11 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 	return err
 }
 
-// EdgesInto returns the inbound edges of an execution in a flow, at most [MaxInbound], by id. The result is empty if
-// the execution has none or does not exist.
+// EdgesInto returns the inbound edges of an execution in a flow, at most [MaxInbound], by id. The result is empty for
+// an execution without edges, or a missing one.
 //
-// Errors: [fferr.ErrInvalidInput] for an execution that can't be in the flow; [fferr.ErrNotFound] if the flow does not exist;
-// [fferr.ErrCorruption] naming the unreadable value. One statement, or two without edges; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for an execution in another partition than the flow; [fferr.ErrNotFound] for the
+// flow; [fferr.ErrCorruption] naming the unreadable value. Takes no locks.
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -119,8 +118,7 @@ func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	return edges, core.Wrap(op, err)
 }
 
-// EdgesFrom returns the outbound edges of an execution in a flow, at most [MaxMembers]. It behaves like
-// [Engine.EdgesInto].
+// EdgesFrom returns the outbound edges of an execution in a flow, at most [MaxMembers], as [Engine.EdgesInto] does.
 func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges from an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -139,7 +137,7 @@ func (e *Engine) EdgesFrom(ctx context.Context, flow id.FlowID, x id.ExecutionID
 	return edges, core.Wrap(op, err)
 }
 
-// checkMember refuses an execution whose id can't be that of a member of the flow.
+// checkMember refuses an execution whose id can't belong to a member of the flow.
 func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 	if err := e.c.CheckExecution(x); err != nil {
 		return err
@@ -152,7 +150,7 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 
 // DescribeEdge returns an edge of a flow.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value. Takes no locks.
 func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
 	const op = "describe edge"
 	partition := e.cfg.Partitions.FlowPartition(flow)
@@ -172,7 +170,7 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 
 // ExecutionFlow returns the flow of an execution, or nil outside flows.
 //
-// Errors: [fferr.ErrNotFound]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]. Takes no locks.
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
 	if err := e.c.CheckExecution(x); err != nil {
@@ -182,7 +180,7 @@ func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowI
 	return flow, core.Wrap(op, core.OrNotFound(err, x))
 }
 
-// storedEdge has the fields that reads use from ff_edge.policy.
+// storedEdge has the fields of ff_edge.policy used by reads.
 type storedEdge struct {
 	Kind       string          `json:"dependency_kind"`
 	Condition  string          `json:"satisfaction_condition"`
@@ -249,7 +247,7 @@ func edgeOf(partition int16, row *db.GetEdgeRow) (FlowEdge, error) {
 		edge.CreatedAt = time.UnixMilli(0)
 	}
 	if stored.AppliedAt == nil {
-		edge.AppliedAt = edge.CreatedAt // not staged first: it was applied at once
+		edge.AppliedAt = edge.CreatedAt // applied at once, without staging
 	}
 	return edge, nil
 }

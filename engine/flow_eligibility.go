@@ -16,34 +16,34 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Eligibility is the state of an execution's dependencies. It ignores everything else: a delayed, paused or
-// budget-limited execution can be eligible.
+// Eligibility is the state of an execution's dependencies alone: a delayed, paused or budget-limited execution can be
+// eligible.
 type Eligibility struct {
 	Status state.EligibilityStatus
 	Reason string // in words, such as "waits for 2 of 3: fetch, parse"
 
-	When                       *policy.Group // nil if it has no dependencies
+	When                       *policy.Group // nil without dependencies
 	Edges                      int           // number of upstreams, each counted in one of the following
 	Succeeded, Failed, Skipped int
-	Open                       []UpstreamRef // those that have not ended, or whose edge is only staged; by key, then by id
-	Lost                       []UpstreamRef // those that ended without success; by key, then by id
+	Open                       []UpstreamRef // not ended, or with an edge only staged; by key, then by id
+	Lost                       []UpstreamRef // ended without success; by key, then by id
 }
 
-// UpstreamRef is an execution that another one waits for.
+// UpstreamRef is an upstream of an execution.
 type UpstreamRef struct {
 	Execution id.ExecutionID
-	Node      string                // its key in the flow if it was created as a node; "" otherwise
-	Outcome   state.TerminalOutcome // how it ended; none until then
+	Node      string                // key in the flow; "" if not created as a node
+	Outcome   state.TerminalOutcome // none until the end
 }
 
-// name returns the node's key, or the uuid if it has none.
+// name returns the node's key, or the uuid without a key.
 func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().String()) }
 
 // Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. It reads
-// the upstreams themselves, not their counters, so it is right even if a count is late.
+// the upstreams themselves, so a late counter does not matter.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value of the execution, its group or an upstream.
-// One statement; takes no locks. Reads each upstream once.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value of the execution, its group or an
+// upstream. Takes no locks.
 func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	const op = "evaluate eligibility"
 	eligibility, err := e.eligibility(ctx, x)
@@ -104,7 +104,7 @@ func (s *Eligibility) standsStill(row *db.ListInboundRow) (bool, error) {
 	return true, nil
 }
 
-// decide judges the upstreams by the group's policy.
+// decide sets the status by the group's policy.
 func (s *Eligibility) decide(group document.Group) {
 	lost := s.Failed + s.Skipped
 	if s.Edges == 0 {
@@ -130,7 +130,7 @@ func (s *Eligibility) decide(group document.Group) {
 	}
 }
 
-// maxNamed is the largest number of upstreams that a reason names.
+// maxNamed is the largest number of upstreams named in a reason.
 const maxNamed = 5
 
 // some lists the names of upstreams, at most maxNamed.
@@ -176,7 +176,7 @@ func inboundOf(partition int16, rows []db.ListInboundRow) (group document.Group,
 	if s.Edges > 0 {
 		s.When = new(group.Policy())
 	}
-	// Deleted upstreams without a mark were counted by another program: attribute the rest of the counters to them,
+	// Deleted upstreams without a mark were counted by another program. They get the rest of the counters,
 	// successes first. The remaining ones failed.
 	succeeded := max(int(rows[0].SuccessCount)-s.Succeeded, 0)
 	skipped := max(int(rows[0].SkipCount)-s.Skipped, 0)
@@ -211,8 +211,8 @@ func (s *Eligibility) count(ref UpstreamRef) {
 	s.Lost = append(s.Lost, ref)
 }
 
-// endOfUpstream returns the outcome of an upstream for its edge. It is none if the upstream has not ended, or if the
-// edge waits for it again.
+// endOfUpstream returns the outcome of an upstream for an edge. The outcome is none if the upstream has not ended, or
+// if the edge waits for another end after a replay.
 func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 	if row.Staged {
 		return state.OutcomeNone, nil
@@ -239,7 +239,7 @@ func endOfUpstream(row *db.ListInboundRow) (state.TerminalOutcome, error) {
 		return state.OutcomeNone, nil
 	}
 	if outcome == state.OutcomeNone {
-		outcome = state.OutcomeFailed // no outcome was recorded, which counts as failed
+		outcome = state.OutcomeFailed // a missing outcome counts as failed
 	}
 	return outcome, nil
 }

@@ -64,9 +64,9 @@ func newGraph(spec FlowSpec) (*graph, error) {
 	return g, nil
 }
 
-// cycle returns the nodes of one cycle, with its first node again at the end, or nil. It removes nodes that wait for no
-// other node until none is left (Kahn). Each remaining node waits for another remaining one, so a walk upstream must
-// return to a visited node.
+// cycle returns the nodes of one cycle, ending with the first node again, or nil. It repeatedly removes nodes without
+// remaining upstreams (Kahn). Each remaining node waits for another remaining one, so a walk upstream must return to a
+// visited node.
 func (g *graph) cycle() []int {
 	downstream := make([][]int, len(g.inbound))
 	upstream := make([][]int, len(g.inbound))

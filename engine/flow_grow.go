@@ -19,19 +19,18 @@ import (
 type Growth struct {
 	Flow id.FlowID // required
 
-	// Nodes are new members, at most [MaxNodes]. A node whose execution is already a member adds nothing; with
-	// Execution set, it gives a key to a member that was not created as a node.
+	// Nodes are new members, at most [MaxNodes]. The node of an existing member adds nothing.
 	Nodes []Node
 
-	// Edges are new dependencies, at most [MaxEdges]; they count at once. Their ends are keys of Nodes or of existing
-	// nodes. An edge that exists with the same Kind and PassResult adds nothing.
+	// Edges are new dependencies, at most [MaxEdges], between nodes of the call or earlier ones. Edges count at once.
+	// An existing edge with the same Kind and PassResult adds nothing.
 	Edges []Edge
 
-	// Revision is the expected revision of the flow. It is not checked if there is nothing to add. Default nil: any.
+	// Revision is the expected revision of the flow, ignored if there is nothing to add. Default nil: any.
 	Revision *int64
 }
 
-// Grown is the result of a growth: its additions, and the flow after it.
+// Grown has the additions of a growth, and the flow afterwards.
 type Grown struct {
 	Revision     int64
 	Nodes, Edges int              // of the flow
@@ -40,7 +39,7 @@ type Grown struct {
 	Linked       []id.EdgeID      // new edges
 }
 
-// Added is the result of adding members to a flow, and the flow after it.
+// Added is the result of adding members to a flow, and the flow afterwards.
 type Added struct {
 	Revision int64
 	Nodes    int              // of the flow
@@ -48,19 +47,19 @@ type Added struct {
 	Members  []id.ExecutionID // existing members
 }
 
-// GrowFlow adds executions and dependencies to a flow before its cancellation, also from a member's handler. Nodes
-// without dependencies are claimable when it returns. An edge from an ended member counts at once, and may release or
-// skip its downstream. A new dependency blocks a member that was never claimed; a started one requires AllowStarted,
-// and waits once it calls [Engine.WaitForChildren]. A member with edges keeps its policy: another nonzero Node.When is
+// GrowFlow adds executions and dependencies to an uncancelled flow, also from a member's handler. Nodes without
+// dependencies are claimable when it returns. An edge from an ended member counts at once, and may release or skip its
+// downstream. A new dependency blocks a member that was never claimed. A started member requires AllowStarted, and
+// waits once it calls [Engine.WaitForChildren]. A member with edges keeps its policy: another nonzero Node.When is
 // refused.
 //
-// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrNotFound] for the flow, a node's
-// execution or an edge's end; [fferr.ErrExists] for a new node outside the flow; [fferr.ErrOtherFlow], [fferr.ErrNotMember],
+// Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrNotFound];
+// [fferr.ErrExists] if an execution outside the flow has a new node's id; [fferr.ErrOtherFlow], [fferr.ErrNotMember],
 // [fferr.ErrEdgeExists], [fferr.ErrPruned], [fferr.ErrIdempotencyKeyTaken], [fferr.ErrKeyConflict], [fferr.ErrCycle],
-// [fferr.ErrStaleRevision], [fferr.ErrFlowTerminal], [fferr.ErrCorruption]; [fferr.ErrEnded] and [fferr.ErrStarted] for an
-// edge's downstream. Nothing was written then. Transaction: one. Locks the flow exclusively, the named existing executions,
-// then groups; waits for each up to two seconds, three times, then fails with [fferr.ErrContention]. Emits completion events of
-// skipped executions. Safe to repeat.
+// [fferr.ErrStaleRevision], [fferr.ErrFlowTerminal], [fferr.ErrCorruption]; [fferr.ErrEnded] and [fferr.ErrStarted] for
+// an edge's downstream; [fferr.ErrContention]. Nothing was written then. Transaction: one. Locks the flow exclusively,
+// the named executions, then groups; waits for each up to two seconds, three times. Emits completion events of skipped
+// executions. Safe to repeat.
 func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	const op = "grow flow"
 	g, err := e.planGrowth(ctx, growth)
@@ -76,16 +75,12 @@ func (e *Engine) GrowFlow(ctx context.Context, growth Growth) (Grown, error) {
 	return e.growIn(ctx, op, g)
 }
 
-// AddMembers adds existing executions to a flow, without dependencies; all of them or none. Their ids must be in the
-// flow's partition, as made by [id.NewMemberExecutionID]. They may have started or ended; other members can wait for
-// them.
+// AddMembers adds existing executions, started, ended or not, to a flow without dependencies: all or none. Their ids
+// must be in the flow's partition, as made by [id.NewMemberExecutionID].
 //
-// Errors: [fferr.ErrInvalidInput] for more than [MaxNodes] executions, a repeated id or one in another partition, or more
-// than [MaxMembers] members; [fferr.ErrNotFound] for the flow or an execution; [fferr.ErrFlowTerminal]; [fferr.ErrOtherFlow];
-// [fferr.ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
-//
-// Transaction: one, with a constant number of statements. Locks the flow exclusively, then the executions. Emits no
-// events. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] for more than [MaxNodes] executions, a repeated id, another partition, or more than
+// [MaxMembers] members; [fferr.ErrNotFound]; [fferr.ErrFlowTerminal]; [fferr.ErrOtherFlow]; [fferr.ErrContention].
+// Nothing was written then. Transaction: one; locks as [Engine.GrowFlow]. Emits no events. Safe to repeat.
 func (e *Engine) AddMembers(ctx context.Context, flow id.FlowID, executions []id.ExecutionID) (Added, error) {
 	const op = "add members"
 	g, err := e.newGrowth(flow, len(executions), 0, nil)
@@ -122,7 +117,7 @@ type growth struct {
 	nodes     []growingNode
 	edges     []growingEdge
 	staging   bool      // the edges are only staged
-	newFlow   keyedFlow // the flow with its business key if it is new
+	newFlow   keyedFlow // a new flow with its business key
 
 	keys map[id.ExecutionID]string // keys of the call's nodes, for errors
 }
@@ -259,7 +254,7 @@ func (g *growth) addNode(e *Engine, node growingNode) error {
 	return nil
 }
 
-// checkMember refuses the id of an execution that can't be a member of the flow.
+// checkMember refuses the id of an execution outside the flow's partition.
 func (g *growth) checkMember(e *Engine, field string, x id.ExecutionID) error {
 	if err := e.c.CheckExecution(x); err != nil {
 		return core.InvalidBecause(field, err)

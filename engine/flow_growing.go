@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// growing is a growth in progress: one transaction that holds the flow exclusively.
+// growing is a growth in progress: one transaction, holding the flow exclusively.
 type growing struct {
 	*growth
 	e  *Engine
@@ -29,9 +29,9 @@ type growing struct {
 	edgeCount int64
 	nowMs     int64
 
-	held  map[id.ExecutionID]*core.HeldExecution // the existing executions among those named, locked
+	held  map[id.ExecutionID]*core.HeldExecution // the named executions that exist, locked
 	fresh map[id.ExecutionID]bool                // executions to create
-	joins map[id.ExecutionID]string              // executions that become members, with their keys
+	joins map[id.ExecutionID]string              // existing executions to add, with their node keys
 
 	prunes bool                    // ended members are deleted before the flow
 	pruned map[id.ExecutionID]bool // deleted members
@@ -43,8 +43,8 @@ type growing struct {
 
 	ids     []id.EdgeID    // of the edges, by position
 	added   []*growingEdge // new edges
-	applied []*keptEdge    // formerly staged edges that count now
-	linked  *linking       // their effects; nil if none
+	applied []*keptEdge    // formerly staged edges, counting now
+	linked  *linking       // effects of the edges; nil without effects
 }
 
 type ends struct{ upstream, downstream id.ExecutionID }
@@ -54,8 +54,8 @@ type keptEdge struct {
 	id id.EdgeID
 	ends
 	kind, passResult string
-	applied          bool   // false if it is only staged
-	outcome          string // the outcome it was counted with; "" if not counted
+	applied          bool   // false if only staged
+	outcome          string // counted outcome; "" if not counted
 	allowStarted     bool
 }
 
@@ -83,7 +83,7 @@ func (e *Engine) grow(ctx context.Context, tx *core.Txn, g *growth) (*growing, e
 	return w, nil
 }
 
-// lockFlow locks the flow, and refuses one that takes no more members.
+// lockFlow locks the flow, and refuses a cancelled one.
 func (w *growing) lockFlow(ctx context.Context) error {
 	var row db.LockGrowingFlowRow
 	err := pgtx.InOneTrip(ctx, w.tx,
@@ -130,7 +130,7 @@ func (w *growing) lockFlow(ctx context.Context) error {
 	return w.setNamespace(raw.Namespace)
 }
 
-// setNamespace gives the flow's namespace to nodes that name none. They were prepared with the engine's.
+// setNamespace gives the flow's namespace to nodes without one. They were prepared with the engine's.
 func (w *growing) setNamespace(namespace id.Namespace) error {
 	if namespace == "" {
 		namespace = DefaultNamespace
@@ -149,7 +149,7 @@ func (w *growing) setNamespace(namespace id.Namespace) error {
 	return nil
 }
 
-// lockMembers determines which executions exist, locks those, and holds the idempotency keys of the others.
+// lockMembers locks the named executions that exist, and holds the idempotency keys of the others.
 func (w *growing) lockMembers(ctx context.Context) error {
 	existing := make(map[id.ExecutionID]bool)
 	if creations := w.creations(); len(creations) > 0 {
@@ -195,8 +195,8 @@ func (w *growing) lockMembers(ctx context.Context) error {
 	return w.lock(ctx, lock, downstream, named)
 }
 
-// listPruned determines which of the named executions were pruned, except those that exist. It must run after the
-// existing ones were read: a member that is pruned in between is in one of the two sets.
+// listPruned determines the pruned executions among the named ones that do not exist. It must run after existing was
+// read: a member pruned in between is then in one of the two sets.
 func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bool) error {
 	if !w.prunes {
 		return nil
@@ -222,8 +222,8 @@ func (w *growing) listPruned(ctx context.Context, existing map[id.ExecutionID]bo
 	return err
 }
 
-// lock locks executions, and reads in the same round trip their states, the inbound edges of some of them, and edges by
-// their ids.
+// lock locks executions. In the same round trip it reads their states, the inbound edges of downstream, and the named
+// edges.
 func (w *growing) lock(ctx context.Context, executions, downstream map[id.ExecutionID]bool, named []pgtype.UUID) error {
 	ids := slices.SortedFunc(maps.Keys(executions), id.ExecutionID.Compare)
 	arrays := core.ExecutionsOf(ids)
@@ -316,7 +316,7 @@ func (w *growing) judgeNodes(context.Context) error {
 		}
 		x, exists := w.held[n.execution]
 		switch {
-		case !exists && n.creation != nil: // it was deleted in the meantime
+		case !exists && n.creation != nil: // deleted in the meantime
 			return fferr.ErrContention
 		case !exists:
 			return fmt.Errorf("%s: %w", n.field, &fferr.NotFoundError{Entity: "execution", ID: n.execution.String()})
@@ -447,7 +447,7 @@ func (w *growing) judgeDownstream(x id.ExecutionID, allowStarted bool) error {
 	return nil
 }
 
-// checkStoredCycles refuses new edges that form a cycle with stored ones.
+// checkStoredCycles refuses new edges forming a cycle with stored ones.
 func (w *growing) checkStoredCycles(ctx context.Context) error {
 	begins := make(map[id.ExecutionID]bool)
 	leaves := false

@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// addMembers creates and adds the executions that are not members yet. Those with inbound edges are created waiting.
+// addMembers creates and adds the executions outside the flow. New executions with inbound edges wait.
 func (w *growing) addMembers(ctx context.Context) error {
 	if !w.staging {
 		waits := make(map[id.ExecutionID]bool)
@@ -65,15 +65,15 @@ type linking struct {
 // linkedGroup is the group of one execution, before and after the growth.
 type linkedGroup struct {
 	downstream    id.ExecutionID
-	exists        bool // it has a row
+	exists        bool // has a row
 	policy        []byte
 	rules         document.Group
 	newPolicy     bool
 	before, after counts
-	keptRunning   int64 // running count stored in its row
+	keptRunning   int64 // running count in the row
 }
 
-// counts are numbers of edges. Staged ones are not stored in any row.
+// counts are numbers of edges. No row stores the number of staged edges.
 type counts struct{ success, fail, skip, running, staged int64 }
 
 func (c *counts) add(bucket state.Bucket, n int64) {
@@ -120,12 +120,12 @@ func (w *growing) addEdges(ctx context.Context) error {
 	return w.move(ctx, l)
 }
 
-// setsPolicy reports whether a node names a policy, which its group may not have yet.
+// setsPolicy reports whether a node names a policy, perhaps a new one for its group.
 func (w *growing) setsPolicy() bool {
 	return slices.ContainsFunc(w.nodes, func(n growingNode) bool { return n.node != nil && n.node.When != policy.AllOf() })
 }
 
-// leftToDispatch returns the ended upstreams with undispatched events. The dispatcher will count their new edges too.
+// leftToDispatch returns the ended upstreams with undispatched events. The dispatcher will count their new edges.
 func (w *growing) leftToDispatch(ctx context.Context) (map[id.ExecutionUUID]bool, error) {
 	ended := make(map[id.ExecutionID]bool)
 	note := func(x id.ExecutionID) {
@@ -175,7 +175,7 @@ func (w *growing) changing() map[id.ExecutionID]bool {
 	return changing
 }
 
-// core.LockGroups locks the groups of executions and reads them.
+// lockGroups locks the groups of executions and reads them.
 func (w *growing) lockGroups(ctx context.Context, downstream map[id.ExecutionID]bool) (*linking, error) {
 	l := &linking{groups: make(map[id.ExecutionID]*linkedGroup, len(downstream))}
 	if len(downstream) == 0 {
@@ -236,7 +236,7 @@ func (w *growing) groupWithoutRow(x id.ExecutionID) *linkedGroup {
 	return g
 }
 
-// setPolicies sets the policies that nodes name in their groups.
+// setPolicies sets the policies named by nodes in the nodes' groups.
 func (w *growing) setPolicies(l *linking) error {
 	fanIn := make(map[id.ExecutionID]int)
 	for _, d := range w.added {
@@ -288,7 +288,7 @@ func (l *linking) changes() bool {
 	return false
 }
 
-// link counts the edges in their groups.
+// link counts the edges in the groups of their downstreams.
 func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	outcome := func(e ends) string {
 		if x := w.held[e.upstream]; x != nil && x.Terminal() && !left[e.upstream.UUID()] {
@@ -332,7 +332,7 @@ func (w *growing) link(l *linking, left map[id.ExecutionUUID]bool) {
 	}
 }
 
-// writeEdges writes edges, groups and the flow's counters, and passes on the results of ended upstreams.
+// writeEdges writes edges, groups and the flow's counters, and copies the results of ended upstreams downstream.
 func (w *growing) writeEdges(ctx context.Context, l *linking) error {
 	var steps []core.Step
 	if len(l.insert.EdgeIDs) > 0 {
@@ -373,7 +373,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 		if !g.changes() {
 			continue
 		}
-		var before counts // a group without a row is created with all of its counts
+		var before counts // a group without a row is created with all counts
 		if g.exists {
 			before = g.before
 			before.running = g.keptRunning
@@ -389,7 +389,7 @@ func (w *growing) groupParams(l *linking) db.AddToGroupsParams {
 	return params
 }
 
-// move releases, skips and blocks the downstreams of the edges by their groups' present decisions.
+// move releases, skips and blocks the downstreams of the edges, as their groups decide now.
 func (w *growing) move(ctx context.Context, l *linking) error {
 	var release, skip, cancels core.DecidedArrays
 	var block []pgtype.UUID

@@ -23,7 +23,7 @@ type FlowSummary struct {
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	// State is the flow's own state if it takes no more members. Otherwise it is the summary of its members' states at
+	// State is the flow's own state once it takes no more members. Before, it is the summary of the members' states at
 	// SummedAt, if there is one. [Engine.FlowProgress] has the current states.
 	State    state.FlowState
 	Status   state.FlowStatus // of State
@@ -32,21 +32,20 @@ type FlowSummary struct {
 	Nodes       int
 	Edges       int
 	CreatedAt   time.Time
-	CancelledAt time.Time // zero unless it was cancelled
+	CancelledAt time.Time // zero unless cancelled
 
-	// Err is a [*fferr.CorruptionError] if a stored value can't be read. Only ID and CreatedAt are set then. Other flows are
-	// still listed.
+	// Err is a [*fferr.CorruptionError] for an unreadable flow, with only ID and CreatedAt set. Other flows are still
+	// listed.
 	Err error
 }
 
-// FlowFilter selects flows to list, and their order. The zero value lists all. A flow must match all fields.
+// FlowFilter selects flows matching all fields, and their order. The zero value lists all.
 //
-// Most fields have no index: a page examines up to [MaxExamined] flows in its order, and may be short or empty, with a
-// cursor that continues after them. CreatedFrom and CreatedBefore with NewestFirst or OldestFirst examine only ids of
-// that time, and of ten minutes before and after. Flows with ids that don't contain their time are then only found with
-// ByID.
+// Most fields have no index: a page examines up to [MaxExamined] flows, and may be short or empty. CreatedFrom and
+// CreatedBefore, with NewestFirst or OldestFirst, examine only ids made within that time, or ten minutes before or
+// after it. Flows with ids that don't contain their time are then only found with ByID.
 type FlowFilter struct {
-	Partition *int // a single partition; nil for all
+	Partition *int // nil for all
 
 	State         state.FlowState // as [FlowSummary.State]; an unreadable flow matches none
 	Kind          string
@@ -58,19 +57,17 @@ type FlowFilter struct {
 	Order ListOrder // [ByID], [NewestFirst] or [OldestFirst]
 }
 
-// ListFlows returns a page of the flows that match a filter, in its order. after is the [Page.Next] of the previous
-// page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Only an empty Next means the end.
+// ListFlows returns a page of the flows matching a filter, in its order: see [Page].
 //
-// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
-// At least two statements; takes no locks.
+// Errors: [fferr.ErrInvalidInput], also for a filter without possible matches. Takes no locks.
 func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string, limit int) (Page[FlowSummary], error) {
 	const op = "list flows"
 	page, err := e.listFlows(ctx, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Flows iterates over the flows that [Engine.ListFlows] lists, a page at a time, to the end. With a filter that few
-// match, it examines all flows.
+// Flows iterates over the flows matching a filter, in its order, reading a page at a time. With few matches, it
+// examines all flows.
 func (e *Engine) Flows(ctx context.Context, filter FlowFilter) iter.Seq2[FlowSummary, error] {
 	return core.Pages(func(after string) (Page[FlowSummary], error) {
 		return e.ListFlows(ctx, filter, after, MaxPage)
@@ -110,7 +107,7 @@ func (f *FlowFilter) list() string {
 		f.CreatedFrom.UnixMilli(), f.CreatedBefore.UnixMilli(), f.Order)
 }
 
-// keys returns the filter in the form that listings of ids use.
+// keys returns the filter in the form used by listings of ids.
 func (f *FlowFilter) keys() *ExecutionFilter {
 	return &ExecutionFilter{Partition: f.Partition, CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore, Order: f.Order}
 }
@@ -149,7 +146,7 @@ func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err e
 	return params, nil
 }
 
-// flowKeys returns the source of the flows that a listing examines, in its order.
+// flowKeys returns the source of the flows to examine for a listing, in its order.
 func (e *Engine) flowKeys(f *FlowFilter, after *listKey) keySource {
 	if f.Order != ByID {
 		timed := e.newTimedKeys(f.keys(), after)

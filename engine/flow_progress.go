@@ -20,13 +20,13 @@ type FlowProgress struct {
 	Unreadable int
 }
 
-// Done reports whether every member has ended, or there is none. A flow that is done may still get members.
+// Done reports whether every member has ended. A flow without members is done. A done flow may still get members.
 func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 
-// FlowProgress counts the members of a flow by public state, for a progress bar. It is a cheaper [Engine.DescribeFlow].
+// FlowProgress counts the members of a flow by public state, for a progress bar. It is cheaper than
+// [Engine.DescribeFlow].
 //
-// Errors: [fferr.ErrNotFound]. One statement, which reads each member once by an index, and no attempts of executions that
-// this library ended; takes no locks.
+// Errors: [fferr.ErrNotFound]. Reads each member once by an index; takes no locks.
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {
 	const op = "read flow progress"
 	row, err := e.c.Q.GetFlowProgress(ctx, e.c.Reader(), db.GetFlowProgressParams{

@@ -19,21 +19,21 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowSnapshot is a flow at one moment, without its members, which [Engine.FlowMembers] lists.
+// FlowSnapshot is a flow at one moment, without its members; [Engine.FlowMembers] lists them.
 type FlowSnapshot struct {
 	ID        id.FlowID
 	Kind      string
 	Namespace id.Namespace
 	Tags      map[string]string
 
-	BusinessKey id.BusinessKey // the zero value if it has none
+	BusinessKey id.BusinessKey // the zero value for none
 
-	// State is "cancelled" after the flow's cancellation. Before, it summarizes its members, as in [FlowSummary];
-	// members can be added in any of these states. Without members it is "open".
+	// State is "cancelled" for a cancelled flow, and "open" without members. Otherwise it summarizes the members, as
+	// [FlowSummary.State]; the flow still takes members.
 	State state.FlowState
 
-	// Ended means that every member has ended, or that there is none. Counts has the members by public state, without
-	// the unreadable ones, which count as not ended.
+	// Ended reports whether every member has ended, or there is none. Counts has the readable members by public state;
+	// unreadable ones count as not ended.
 	Ended      bool
 	Counts     map[state.PublicState]int
 	Unreadable int
@@ -42,13 +42,13 @@ type FlowSnapshot struct {
 	Nodes          int
 	Edges          int
 	CreatedAt      time.Time
-	LastMutationAt time.Time // of its structure
+	LastMutationAt time.Time // of nodes and edges
 	CancelledAt    time.Time
 	CancelReason   string
 	CancelPolicy   state.FlowCancelPolicy
 	Groups         []EdgeGroup // by id of the waiting execution
 
-	// Retention and PruneMembersAfter are the flow's own settings; 0 if it uses the defaults.
+	// Retention and PruneMembersAfter are the flow's own settings; 0 for the defaults.
 	Retention         time.Duration
 	PruneMembersAfter time.Duration
 }
@@ -62,11 +62,10 @@ type EdgeGroup struct {
 	State                              state.EdgeGroupState
 }
 
-// DescribeFlow returns the current state of a flow.
+// DescribeFlow returns the current state of a flow, from one snapshot of the database.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column of the flow or a group. One snapshot of the
-// database; takes no locks. Reads each member once by an index, the current attempts of ended ones, and the groups:
-// about 30 milliseconds for 10,000 members.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column of the flow or a group. Reads each
+// member once: about 30 milliseconds for 10,000 members. Takes no locks.
 func (e *Engine) DescribeFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	snapshot, _, err := e.describeFlow(ctx, flow)
 	return snapshot, core.Wrap("describe flow", err)
@@ -144,7 +143,7 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 		count.set(n)
 	}
 	if json.Unmarshal(raw["ffx_business_key"], &s.BusinessKey) != nil {
-		s.BusinessKey = id.BusinessKey{} // it has none
+		s.BusinessKey = id.BusinessKey{}
 	}
 	s.Retention = storedRetention(raw["ffx_retention_ms"])
 	if ms := core.Number(raw["ffx_prune_members_after_ms"]); ms > 0 {
@@ -162,8 +161,8 @@ func flowSnapshotOf(flow id.FlowID, row *db.GetFlowRow) (*FlowSnapshot, error) {
 	return s, nil
 }
 
-// storedRetention reads a retention as the SQL function ffx_retention_of does: only a number counts, and a negative one is
-// for ever.
+// storedRetention reads a retention like the SQL function ffx_retention_of: only a number counts, and a negative number
+// means forever.
 func storedRetention(raw json.RawMessage) time.Duration {
 	var ms float64
 	switch err := json.Unmarshal(raw, &ms); {
@@ -292,18 +291,16 @@ func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable 
 	return own
 }
 
-// ListFlowMembers returns a page of a flow's members, by id. after is the [Page.Next] of the previous page, or "" for
-// the first page. A limit of 0 or above [MaxPage] means [MaxPage].
+// ListFlowMembers returns a page of a flow's members, by id: see [Page].
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing or flow. One
-// statement, or two for a page without members; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. Takes no locks.
 func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
 	const op = "list flow members"
 	page, err := e.listFlowMembers(ctx, flow, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// FlowMembers iterates over the members that [Engine.ListFlowMembers] lists, a page at a time.
+// FlowMembers iterates over a flow's members, by id, reading a page at a time.
 func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[ExecutionSummary, error] {
 	return core.Pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListFlowMembers(ctx, flow, after, MaxPage)
@@ -342,7 +339,7 @@ func (e *Engine) listFlowMembers(
 	return Page[ExecutionSummary](core.PageOf(members, limit, func(x *ExecutionSummary) string { return core.ExecutionCursor(list, x.ID) })), nil
 }
 
-// successor returns the least id after u, or the least of all at the start. It returns false if there is none.
+// successor returns the least id after u, or the least id at the start. It returns false after the last id.
 func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
 	if start {
 		return id.ExecutionUUID{}, true
@@ -359,22 +356,21 @@ func successor(u id.ExecutionUUID, start bool) (id.ExecutionUUID, bool) {
 // UpstreamResult is an upstream of an execution, with its result.
 type UpstreamResult struct {
 	Execution id.ExecutionID
-	Node      string // its key in the flow if it was created as a node; "" otherwise
+	Node      string // key in the flow; "" if not created as a node
 	Kind      string
 	State     state.PublicState
-	Outcome   state.TerminalOutcome // none until it has ended
-	Failure   string                // why it ended without success; "" if not recorded
-	Result    []byte                // nil if it left none; decode it with its kind's [Kind.ResultOf]
+	Outcome   state.TerminalOutcome // none until the end
+	Failure   string                // the reason for an end without success; "" if not recorded
+	Result    []byte                // nil for none; [Kind.ResultOf] decodes it
 
-	// Gone means that it was deleted before its flow ([FlowSpec.PruneMembersAfter]). Only Execution, Node, State and
-	// Outcome are known then.
+	// Gone reports that the upstream was deleted before its flow ([FlowSpec.PruneMembersAfter]). Only Execution, Node,
+	// State and Outcome are known then.
 	Gone bool
 }
 
 // UpstreamResults returns the upstreams of an execution by id, one per inbound edge.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column. One statement, or two without upstreams;
-// takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable column. Takes no locks.
 func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]UpstreamResult, error) {
 	const op = "read upstream results"
 	if err := e.c.CheckExecution(x); err != nil {

@@ -15,31 +15,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// FlowSpec describes a complete flow: executions and the dependencies between them.
+// FlowSpec describes a flow: executions and the dependencies between them.
 type FlowSpec struct {
-	// ID is the flow's id. Set it to make the call repeatable: creating the flow again changes nothing. Default: a new
-	// one.
+	// ID makes the creation repeatable: if a flow with the ID exists, nothing changes. Default: a new id.
 	ID id.FlowID
 
-	// BusinessKey is a key by which the flow is found. A second creation with it is refused with [fferr.ErrKeyConflict] as long
-	// as the flow is kept, unless it repeats the first by ID. Signals go to executions: to signal a member by a key, set that
-	// of [Node.Spec].
+	// BusinessKey is a key to find the flow by. While the flow is kept, another creation with the key is refused with
+	// [fferr.ErrKeyConflict], unless it repeats the first by ID. Signals go to executions: to signal a member by a key,
+	// set the BusinessKey of [Node.Spec].
 	BusinessKey id.BusinessKey
 
 	Kind      string            // opaque; at most 256 bytes
-	Namespace id.Namespace      // of the flow, and of nodes that name none; default: the engine's
+	Namespace id.Namespace      // of the flow, and default of its nodes; default: the engine's
 	Tags      map[string]string // namespaced keys, as "app.tenant"; values as in [ExecutionSpec]
 	CreatedAt time.Time         // default: the database's clock
 
-	// Retention is how long the flow is kept, with all its members, after all of them have ended: at least
-	// [policy.MinRetention], or [policy.KeepForever]. Members are never deleted before their flow, regardless of their
-	// policies and lanes. Default: [Config.Retention].
+	// Retention is how long the flow is kept, with all members, after the last member has ended: at least
+	// [policy.MinRetention], or [policy.KeepForever]. Retention policies of members and lanes don't apply. Default:
+	// [Config.Retention].
 	Retention time.Duration
 
-	// PruneMembersAfter deletes members that long after their end while the flow continues: at least
-	// [policy.MinRetention]. It is for flows that grow for years. Keys of pruned members stay reserved: a growth does
-	// not create them again, and new edges can't use them. Their dependents can't be replayed ([fferr.ErrPruned]), and
-	// [Engine.UpstreamResults] marks them Gone. Default: members are kept as long as the flow.
+	// PruneMembersAfter deletes each member this long after its end, for flows growing for years: at least
+	// [policy.MinRetention]. The keys of pruned members stay reserved: a growth does not create them again, and refuses
+	// new edges from or to them. Dependents of pruned members can't be replayed ([fferr.ErrPruned]). Default: members
+	// are kept as long as the flow.
 	PruneMembersAfter time.Duration
 
 	Nodes []Node // at most [MaxNodes]
@@ -48,40 +47,39 @@ type FlowSpec struct {
 
 // Node is one execution of a flow.
 type Node struct {
-	// Key names the node in [FlowSpec.Edges], and together with the flow's id determines its execution id; see
-	// [Engine.NodeID]. It is stored with the execution, and reads return it. It must be unique in the flow, not empty,
-	// and at most 1024 bytes long.
+	// Key names the node in [FlowSpec.Edges] and in reads. Together with the flow's id it determines the execution id:
+	// see [Engine.NodeID]. Required; unique in the flow; at most 1024 bytes.
 	Key string
 
-	// Spec is the execution to create, without Flow. Its Namespace defaults to the flow's.
+	// Spec is the execution to create, without Flow. Namespace defaults to the flow's.
 	Spec ExecutionSpec
 
-	// Execution is an existing execution that is in no flow; Spec is empty then. Its id must be in the flow's
-	// partition, as made by [id.NewMemberExecutionID]; a new flow without an ID gets one in that partition. It may have
-	// started or ended. Other nodes can wait for it.
+	// Execution is an existing execution in no flow, started, ended or not; Spec is empty then. Its id must be in the
+	// flow's partition, as made by [id.NewMemberExecutionID]; a new flow without an ID gets one in this partition. In a
+	// [Growth] it may also be a member, so that edges can name it.
 	Execution id.ExecutionID
 
-	// When is the condition on the ends of the nodes it waits for: that all succeed, or some, or that one does not. The
-	// zero value is [policy.AllOf]. Ignored for a node without inbound edges.
+	// When is the condition on the ends of the node's upstreams. The zero value is [policy.AllOf]. Ignored without
+	// inbound edges.
 	When policy.Group
 }
 
-// Edge makes the node To wait for the node From. There is at most one edge from a node to another.
+// Edge makes the node To wait for the node From. Two nodes have at most one edge between them.
 type Edge struct {
 	From, To string
 
-	// ID is the edge's id. Default: a new one; later edges have greater ids.
+	// ID is the edge's id. Default: a new one, greater than earlier edges' ids.
 	ID id.EdgeID
 
-	// Kind is stored with the edge, but not interpreted. Default "success_only".
+	// Kind is stored, but not interpreted. Default "success_only".
 	Kind string
 
-	// PassResult names a reference under which From's result becomes To's payload if From succeeds before To has
-	// started. Empty: only [Engine.UpstreamResults] reads the result.
+	// PassResult names a reference under which From's result becomes To's payload, if From succeeds before To starts.
+	// Empty: only [Engine.UpstreamResults] reads the result.
 	PassResult string
 
-	// AllowStarted lets the edge lead to an execution that has started. Its worker keeps it, and it waits once the
-	// worker calls [Engine.WaitForChildren]. Default: refused with [fferr.ErrStarted].
+	// AllowStarted permits a started execution as To. Its worker keeps it, and the execution waits once the worker
+	// calls [Engine.WaitForChildren]. Default: refused with [fferr.ErrStarted].
 	AllowStarted bool
 }
 
@@ -127,8 +125,8 @@ func invalidPolicy(field string, err error) error {
 	return core.InvalidBecause(field, err)
 }
 
-// NodeID returns the execution id of a flow's node without an id of its own. It depends only on the flow and the key,
-// so a repeated creation has the same ids.
+// NodeID returns the execution id of a flow's node without an id of its own. The id depends only on the flow and the
+// key, so a repeated creation has the same ids.
 func (e *Engine) NodeID(flow id.FlowID, key string) id.ExecutionID {
 	const custom = 8 // the version that RFC 9562 reserves for applications
 	u := id.ExecutionUUID(uuid.NewHash(sha256.New(), flow.UUID(), []byte(key), custom))

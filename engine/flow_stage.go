@@ -19,25 +19,25 @@ type EdgeStaging struct {
 	// Edges are at most [MaxEdges].
 	Edges []StagedEdge
 
-	// Revision is the expected revision of the flow. It is not checked if all the edges exist. Default nil: any.
+	// Revision is the expected revision of the flow, ignored if all edges exist. Default nil: any.
 	Revision *int64
 
-	// Apply makes the edges count at once, including those staged before.
+	// Apply makes the edges count at once, including edges staged before.
 	Apply bool
 }
 
-// StagedEdge makes the execution Downstream wait for Upstream once it is applied.
+// StagedEdge makes the execution Downstream wait for Upstream once the edge is applied.
 type StagedEdge struct {
-	ID                   id.EdgeID // default: a new one; later edges have greater ids
+	ID                   id.EdgeID // default: a new one, greater than earlier edges' ids
 	Upstream, Downstream id.ExecutionID
 
-	// Kind, PassResult and AllowStarted are those of [Edge].
+	// Kind, PassResult and AllowStarted are as in [Edge].
 	Kind         string
 	PassResult   string
 	AllowStarted bool
 }
 
-// StagedEdges is the result of staging edges, and the flow after it.
+// StagedEdges is the result of staging edges, and the flow afterwards.
 type StagedEdges struct {
 	Revision int64
 	Edges    []id.EdgeID // in input order; an existing edge has its own id
@@ -48,22 +48,18 @@ type StagedEdges struct {
 type AppliedEdges struct {
 	Applied []id.EdgeID // newly applied edges
 
-	// Open has the number of upstreams that have not ended, by downstream of the applied edges.
+	// Open has the number of unended upstreams, by downstream of the applied edges.
 	Open map[id.ExecutionID]int
 }
 
-// StageEdges adds dependencies between members of a flow; all of them or none. A staged edge does not count yet, but
-// keeps its downstream from being released by other edges. So several edges can be added one by one and then applied by
-// [Engine.ApplyEdges]. With Apply they count at once, as in [Engine.GrowFlow].
+// StageEdges adds dependencies between members of a flow: all or none. A staged edge does not count yet, but keeps its
+// downstream from being released by other edges, so edges can be staged one by one, then applied by
+// [Engine.ApplyEdges]. With Apply the edges count at once, as in [Engine.GrowFlow].
 //
-// Errors: [fferr.ErrInvalidInput] naming the edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrNotFound] for the flow
-// or an execution; [fferr.ErrFlowTerminal]; [fferr.ErrEdgeExists] for an id or pair of executions of another edge;
-// [fferr.ErrStaleRevision]; [fferr.ErrNotMember]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream;
-// [fferr.ErrContention] as in [Engine.GrowFlow]. Nothing was written then.
-//
-// Transaction: one, with a constant number of statements, plus one round per level of skipped executions with Apply.
-// Locks the flow exclusively, the executions, then their groups. With Apply it emits completion events of skipped
-// executions. Safe to repeat with any expected revision: an equal edge exists then.
+// Errors: [fferr.ErrInvalidInput] naming the edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrNotFound];
+// [fferr.ErrFlowTerminal]; [fferr.ErrEdgeExists] for another edge's id or pair of executions; [fferr.ErrStaleRevision];
+// [fferr.ErrNotMember]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream; [fferr.ErrContention].
+// Nothing was written then. Transaction: one; locks and events as [Engine.GrowFlow]. Safe to repeat.
 func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdges, error) {
 	const op = "stage edges"
 	g, err := e.newGrowth(staging.Flow, 0, len(staging.Edges), staging.Revision)
@@ -98,16 +94,13 @@ func (e *Engine) StageEdges(ctx context.Context, staging EdgeStaging) (StagedEdg
 	})
 }
 
-// ApplyEdges makes staged edges count; all of them or none. Edges whose upstream has ended are counted at once. Their
-// downstreams then wait, are released or are skipped, as their groups decide. The flow keeps its revision.
+// ApplyEdges makes staged edges count: all or none. An edge from an ended upstream is counted at once. The downstreams
+// then wait, are released or are skipped, as their groups decide. The flow keeps its revision.
 //
-// Errors: [fferr.ErrInvalidInput] for more than [MaxEdges] or a repeated id; [fferr.ErrNotFound] for the flow or an edge;
-// [fferr.ErrFlowTerminal]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream; [fferr.ErrContention] as in
-// [Engine.GrowFlow]. Nothing was written then.
-//
-// Transaction: one, with a constant number of statements, plus one round per level of skipped executions. Locks the
-// flow exclusively, the executions, then their groups. Emits completion events of skipped executions. Safe to repeat:
-// edges that already count are ignored.
+// Errors: [fferr.ErrInvalidInput] for more than [MaxEdges] or a repeated id; [fferr.ErrNotFound] for the flow or an
+// edge; [fferr.ErrFlowTerminal]; [fferr.ErrEnded] and [fferr.ErrStarted] for an edge's downstream;
+// [fferr.ErrContention]. Nothing was written then. Transaction: one; locks and events as [Engine.GrowFlow]. Safe to
+// repeat: edges already counting are ignored.
 func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.EdgeID) (AppliedEdges, error) {
 	const op = "apply edges"
 	g, err := e.newGrowth(flow, 0, len(edges), nil)
@@ -141,7 +134,7 @@ func (e *Engine) ApplyEdges(ctx context.Context, flow id.FlowID, edges []id.Edge
 	})
 }
 
-// lockEdges locks the ends of edges, and determines which edges to apply.
+// lockEdges locks the executions at both ends of edges, and determines which edges to apply.
 func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	if len(edges) == 0 {
 		return nil
@@ -176,15 +169,13 @@ func (w *growing) lockEdges(ctx context.Context, edges []id.EdgeID) error {
 	return w.judgeApplied()
 }
 
-// SetGroupPolicy sets the condition on the ends of an execution's upstreams, before any edge leads to it. The execution
-// need not be a member of the flow yet. It reports whether the policy has changed.
+// SetGroupPolicy sets the condition on the ends of an execution's upstreams, before any edge leads to the execution,
+// even before it is a member. It reports whether the policy changed.
 //
-// Errors: [fferr.ErrInvalidInput] for an invalid policy, an execution in another partition than the flow, and for any policy
-// once an edge leads to the execution (the text then starts with edge_group_policy_already_fixed); [fferr.ErrNotFound] and
-// [fferr.ErrFlowTerminal] for the flow; [fferr.ErrOtherFlow]; [fferr.ErrContention] as in [Engine.GrowFlow].
-//
-// Transaction: one, with a constant number of statements. Locks the flow exclusively, the execution, then its group.
-// Emits no events. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] for an invalid policy, an execution in another partition than the flow, or an
+// execution with an inbound edge (the text then starts with edge_group_policy_already_fixed); [fferr.ErrNotFound] and
+// [fferr.ErrFlowTerminal] for the flow; [fferr.ErrOtherFlow]; [fferr.ErrContention]. Transaction: one; locks as
+// [Engine.GrowFlow]. Emits no events. Safe to repeat.
 func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream id.ExecutionID, when policy.Group) (changed bool, err error) {
 	const op = "set group policy"
 	g, err := e.newGrowth(flow, 0, 0, nil)
@@ -229,14 +220,12 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 	})
 }
 
-// LockFlows locks flows for the rest of the caller's transaction. Call it before the transaction accesses these flows
-// or their members, so that several operations in it take the locks in one order. Without it, transactions can deadlock
-// if each completes a member of a flow, which shares the flow, and then grows it, or if they change the same two flows
-// in turn. Flows that don't exist yet are locked too.
+// LockFlows locks flows, also missing ones, for the rest of the caller's transaction. Call it before the transaction
+// uses the flows or their members. Without it, transactions can deadlock if each completes a member of a flow, which
+// shares the flow, and then grows the flow, or if they change the same two flows in turn.
 //
-// Errors: [fferr.ErrInvalidInput] outside a caller's transaction, where the locks would end with the call, and for more than
-// 256 flows. Locks the flows exclusively, in order; waits as long as the transaction's lock_timeout allows. Safe to
-// repeat.
+// Errors: [fferr.ErrInvalidInput] outside a caller's transaction, and for more than 256 flows. Locks the flows
+// exclusively, in order; waits as long as the transaction's lock_timeout allows. Safe to repeat.
 func (e *Engine) LockFlows(ctx context.Context, flows ...id.FlowID) error {
 	const op = "lock flows"
 	set := core.NewFlowSet(e.cfg.Partitions)

@@ -17,12 +17,12 @@ func (e *Engine) SetFlowTag(ctx context.Context, flow id.FlowID, key, value stri
 	return e.SetFlowTags(ctx, flow, map[string]string{key: value})
 }
 
-// SetFlowTags sets tags of a flow in any state: all of them or none. Other tags are kept, even if they are set
-// concurrently. Without tags it only checks that the flow exists.
+// SetFlowTags sets tags of a flow in any state: all or none. Other tags are kept, even if set concurrently. Without
+// tags it only checks that the flow exists.
 //
 // Errors: [fferr.ErrInvalidInput] if a key has no namespace ("app.tenant"), or a value is above 64 KiB (1024 bytes for
-// "cairn.instance_id"); [fferr.ErrNotFound]; [fferr.ErrContention] if the flow's row stays locked.
-// Transaction: one statement; locks the flow's row. Safe to repeat.
+// "cairn.instance_id"); [fferr.ErrNotFound]; [fferr.ErrContention] if the flow's row stays locked. Transaction: one;
+// locks the flow's row. Safe to repeat.
 func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[string]string) error {
 	const op = "set flow tags"
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -51,10 +51,9 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 	return err
 }
 
-// FlowTag returns the value of a tag. set is false if the flow does not have it.
+// FlowTag returns the value of a tag. set is false for a missing tag.
 //
-// Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"); [fferr.ErrNotFound]. One statement; takes no
-// locks.
+// Errors: [fferr.ErrInvalidInput] if the key has no namespace; [fferr.ErrNotFound]. Takes no locks.
 func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
 	const op = "read flow tag"
 	if err := id.CheckTagKey(key); err != nil {

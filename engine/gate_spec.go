@@ -13,10 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// gates has the budgets and limits that must admit a new execution before it can be claimed.
+// gates has the budgets and limits that must admit a new execution before workers can claim it.
 type gates struct {
 	budgets []id.BudgetID // sorted
-	limits  []limitUse    // in the order in which the execution waits for them
+	limits  []limitUse    // in the order of waiting
 }
 
 // limitUse is how much an execution takes of a limit.
@@ -25,7 +25,7 @@ type limitUse struct {
 	units int64
 }
 
-// MaxExecutionBudgets is the number of budgets that an execution can name.
+// MaxExecutionBudgets is the largest number of budgets of an execution.
 const MaxExecutionBudgets = 16
 
 // sortedBudgets checks the budgets of a spec and returns each once, sorted.
@@ -57,8 +57,8 @@ func (g gates) budgetTexts() string {
 // open reports whether there is nothing to wait for.
 func (g gates) open() bool { return len(g.budgets) == 0 && len(g.limits) == 0 }
 
-// texts returns the ids of the budgets, those of the limits, and the units, as lists separated by commas. The units are ""
-// if all are one.
+// texts returns the budget ids, the limit ids and the units, as lists separated by commas. The units are "" if all are
+// one.
 func (g gates) texts() (budgets, limits, units string) {
 	if g.open() {
 		return "", "", ""

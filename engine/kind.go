@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Kind declares a kind of execution once, for programs that create, handle and read it. In is its input type, Out its
-// result type. A Kind is stateless, usually a package variable, and safe for concurrent use.
+// Kind declares a kind of execution once, for programs to create, handle and read. In is the input type, Out the result
+// type. A Kind is usually a package variable, and safe for concurrent use.
 //
 //	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 //
@@ -23,37 +23,37 @@ import (
 //	result, err := Resize.Result(ctx, eng, created.ID)
 //
 // A []byte or [json.RawMessage] is stored unchanged, and a struct{} means no payload or result. All other types use
-// Codec. An absent payload or result reads as the zero value.
+// Codec. A missing payload or result reads as the zero value.
 //
-// The database only stores the name. Declarations of the same name with different types are compatible if their codecs
-// are: with [JSON], a field that only one of them has is ignored or zero. A value that does not decode is a
-// [fferr.DecodeError]; in a handler, a permanent failure of the category "payload".
+// The database stores only the name. Programs may declare one name with different types if the codecs accept both: with
+// [JSON], unknown fields are ignored, and missing ones are zero. An undecodable value is a [fferr.DecodeError]; in a
+// handler, a permanent failure of the category "payload".
 type Kind[In, Out any] struct {
 	// Name is the stored name of the kind. Required; at most 255 bytes.
 	Name string
 
-	// Lane is where executions are created, and where workers for the kind claim. Default [DefaultLane].
+	// Lane is where executions are created and workers claim. Default [DefaultLane].
 	Lane id.LaneID
 
 	// Policy applies to each execution. Default nil: as in [ExecutionSpec].
 	Policy *policy.Execution
 
-	// Unique makes each execution that [Kind.Create] or [Kind.Spec] makes unique. Default nil: as in [ExecutionSpec]. A tick
-	// of a schedule is skipped while an execution has the key. It does not apply to calls, which wait for their own.
+	// Unique makes the executions of [Kind.Create] and [Kind.Spec] unique. Default nil: as in [ExecutionSpec]. A
+	// schedule skips a tick while an execution has the key. Calls ignore Unique.
 	Unique *Unique
 
-	// Sequence returns the sequence of an execution with these arguments: see [ExecutionSpec.Sequence]. Default nil: none.
+	// Sequence returns an execution's sequence from the arguments: see [ExecutionSpec.Sequence]. Default nil: none.
 	Sequence func(In) Sequence
 
-	// Fair makes the tenants of the lane take turns: see [RoundRobin] and [FairShare]. Default: executions start by age.
+	// Fair makes the lane's tenants take turns: see [RoundRobin] and [FairShare]. Default: executions start by age.
 	Fair Fair[In]
 
-	// Limits limit how many executions run at once, or start within a window, by keys that their arguments have. All of them
-	// must have room; put the narrowest first. At most [MaxLimits]. Default nil: none.
+	// Limits limit how many executions run at once, or start within a window, by keys from the arguments. An execution
+	// must pass all; put the narrowest first. At most [MaxLimits]. Default nil: none.
 	Limits []Limit[In]
 
-	// Options returns the options of every execution with these arguments: its priority, tags, delay or keys. Those that a
-	// caller gives to [Kind.Create] come after them. Default nil: none.
+	// Options returns options for every execution from the arguments, such as a priority or tags. A caller's options of
+	// [Kind.Create] apply afterwards. Default nil: none.
 	Options func(In) []CreateOption
 
 	// Codec encodes and decodes In and Out. Default [JSON].
@@ -108,8 +108,8 @@ func (k Kind[In, Out]) checkName() error {
 	return core.CheckText("Kind.Name", k.Name, core.MaxKind)
 }
 
-// Spec returns the spec of an execution of this kind: for a flow's node or a batch, or to set a key, a priority or
-// tags. If args can't be encoded, its creation fails with [fferr.ErrInvalidInput].
+// Spec returns the spec of an execution, for a flow's node, a batch or fields without an option. If args can't be
+// encoded, creating the execution fails with [fferr.ErrInvalidInput].
 func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	spec := ExecutionSpec{Kind: k.Name, Lane: k.Lane, Policy: k.Policy, Unique: k.Unique}
 	if k.Sequence != nil {
@@ -135,20 +135,20 @@ func (k Kind[In, Out]) Spec(args In) ExecutionSpec {
 	return spec
 }
 
-// Create creates an execution of this kind. It is [Engine.CreateExecution] with [Kind.Spec] and the options, in one
-// transaction, or in the caller's with [Engine.WithTx]. Each call creates another execution unless [WithKey] is given.
+// Create creates an execution: [Engine.CreateExecution] with [Kind.Spec] and the options. Each call creates another
+// execution unless [WithKey] is given.
 //
-// Errors: as [Engine.CreateExecution]; [fferr.ErrInvalidInput] for arguments that can't be encoded.
+// Errors: as [Engine.CreateExecution]; [fferr.ErrInvalidInput] if args can't be encoded.
 func (k Kind[In, Out]) Create(ctx context.Context, eng *Engine, args In, options ...CreateOption) (Created, error) {
 	spec := k.Spec(args)
 	spec.apply(options)
 	return eng.CreateExecution(ctx, spec)
 }
 
-// CreateOption is an option of [Kind.Create] and [Kind.Options]. It changes the spec.
+// CreateOption changes the spec in [Kind.Create] and [Kind.Options].
 type CreateOption func(*ExecutionSpec)
 
-// apply applies options in their order.
+// apply applies options in order.
 func (s *ExecutionSpec) apply(options []CreateOption) {
 	for _, option := range options {
 		if option == nil {
@@ -171,8 +171,8 @@ func WithKey(key id.IdempotencyKey) CreateOption {
 	return func(s *ExecutionSpec) { s.IdempotencyKey = key }
 }
 
-// Key gives the execution a business key, such as Key("order", "4711"), by which it is found and signalled. Unlike
-// [WithKey] it refuses a second creation: see [id.BusinessKey].
+// Key gives the execution a business key, such as Key("order", "4711"), for lookups and signals. Unlike [WithKey] it
+// refuses a second creation: see [id.BusinessKey].
 func Key(name, value string) CreateOption {
 	return func(s *ExecutionSpec) {
 		s.BusinessKey = id.BusinessKey{Name: name, Value: value}
@@ -182,17 +182,17 @@ func Key(name, value string) CreateOption {
 	}
 }
 
-// WithUnique makes the execution unique, whatever its kind says: see [Unique].
+// WithUnique makes the execution unique, replacing the kind's setting: see [Unique].
 func WithUnique(u Unique) CreateOption {
 	return func(s *ExecutionSpec) { s.Unique = &u }
 }
 
-// WithSequence makes the execution wait for those created before it in the sequence: see [ExecutionSpec.Sequence].
+// WithSequence makes the execution wait for earlier ones of the sequence: see [ExecutionSpec.Sequence].
 func WithSequence(s Sequence) CreateOption {
 	return func(spec *ExecutionSpec) { spec.Sequence = s }
 }
 
-// After delays the execution by d from the database's present time, which takes one more query. It replaces
+// After delays the execution by d from the database's present time, by one more query. It replaces
 // [ExecutionSpec.DelayUntil].
 func After(d time.Duration) CreateOption {
 	return func(s *ExecutionSpec) {
@@ -218,16 +218,15 @@ func WithPriority(priority int) CreateOption {
 	return func(s *ExecutionSpec) { s.Priority = priority }
 }
 
-// Result returns the result of an execution of this kind, without checking its kind. One query; takes no locks.
+// Result returns the result of an execution, without checking the execution's kind. Takes no locks.
 //
-// Errors: [fferr.ErrNotEnded] until it ends; [*fferr.EndedError] if it ended without success; [fferr.ErrNotFound];
+// Errors: [fferr.ErrNotEnded]; [*fferr.EndedError] after an end without success; [fferr.ErrNotFound];
 // [*fferr.DecodeError]; [fferr.ErrInvalidInput] for a kind without a name.
 func (k Kind[In, Out]) Result(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
 	return k.read(func() ([]byte, error) { return eng.ExecutionResult(ctx, x) })
 }
 
-// Await waits until an execution of this kind has ended, and returns its result. It waits until ctx ends, as
-// [Engine.AwaitExecution], which describes the cost.
+// Await waits until an execution has ended, and returns the result, as [Engine.AwaitExecution] does.
 //
 // Errors: as [Kind.Result] except [fferr.ErrNotEnded]; ctx's error.
 func (k Kind[In, Out]) Await(ctx context.Context, eng *Engine, x id.ExecutionID) (Out, error) {
@@ -254,8 +253,8 @@ func (k Kind[In, Out]) read(read func() ([]byte, error)) (Out, error) {
 
 // ResultOf returns the result of an upstream of this kind from [Engine.UpstreamResults].
 //
-// Errors: [fferr.ErrNotEnded] and [*fferr.EndedError] for an upstream without a result, as a quorum may have; [fferr.ErrPruned]
-// for one that is Gone; [*fferr.DecodeError]; [fferr.ErrInvalidInput] for an upstream of another kind.
+// Errors: [fferr.ErrNotEnded] and [*fferr.EndedError] without a result, as a quorum allows; [fferr.ErrPruned] if the
+// upstream is Gone; [*fferr.DecodeError]; [fferr.ErrInvalidInput] for another kind.
 func (k Kind[In, Out]) ResultOf(upstream UpstreamResult) (Out, error) {
 	const op = "read upstream result"
 	var none Out
@@ -289,15 +288,14 @@ func (u UpstreamResult) ended() error {
 	return &fferr.EndedError{Execution: u.Execution, Outcome: u.Outcome, Failure: u.Failure}
 }
 
-// DecodeArgs decodes a stored payload. Package worker calls it for its handlers; use it with [Engine.Claim].
+// DecodeArgs decodes a stored payload, for callers of [Engine.Claim]. Package worker does so for its handlers.
 //
 // Errors: [*fferr.DecodeError].
 func (k Kind[In, Out]) DecodeArgs(payload []byte) (In, error) {
 	return core.Decode[In](k.Codec, k.Name, "payload", payload)
 }
 
-// EncodeResult encodes a result for a completion. Package worker calls it for its handlers; use it with
-// [Engine.CompleteExecutions].
+// EncodeResult encodes a result for [Engine.CompleteExecutions]. Package worker does so for its handlers.
 //
 // Errors: the codec's.
 func (k Kind[In, Out]) EncodeResult(result Out) ([]byte, error) { return core.Encode(k.Codec, result) }

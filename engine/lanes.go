@@ -14,24 +14,24 @@ import (
 type LaneSummary struct {
 	ID id.LaneID
 
-	PausedSince time.Time // zero unless it is paused
+	PausedSince time.Time // zero unless paused
 	PauseReason string
 
 	Waiting Count // claimable
 	Delayed Count // until a time set by the creator, a handler or a retry's backoff
-	Blocked Count // by an operator, or for lack of a capable worker
-	Active  Count // leased by a worker
+	Blocked Count // by an operator, or without a capable worker
+	Active  Count // leased
 
-	Limited   Count // until a budget or a limit admits them
-	Suspended Count // until a signal arrives, a called execution ends, or somebody resumes them
-	Dependent Count // until upstreams, or the member before them in a sequence, have ended
+	Limited   Count // by a budget or a limit
+	Suspended Count // until a signal, the end of a called execution, or a resume
+	Dependent Count // until upstreams, or the previous member of a sequence, have ended
 
-	// WaitingSince is when the oldest claimable execution became claimable, among the next ones of up to 32 priorities.
-	// Zero if there is none. Any change to an execution, such as a tag, resets its time.
+	// WaitingSince is when the oldest claimable execution became claimable, among the next executions of up to 32
+	// priorities. Zero without one. Any change to an execution, such as a tag, resets its time.
 	WaitingSince time.Time
 
-	// EndedPerMinute is the number of executions that ended in the last minute, with any outcome. If more than
-	// [MaxCounted] ended in all lanes, it is the rate of the last [MaxCounted].
+	// EndedPerMinute is the number of executions ended in the last minute. If more than [MaxCounted] ended in all
+	// lanes, it is the rate of the last [MaxCounted].
 	EndedPerMinute float64
 }
 
@@ -44,24 +44,21 @@ type Count struct {
 // MaxCounted is the limit up to which [Engine.ListLanes] counts.
 const MaxCounted = 10_000
 
-// ListLanes returns a page of the lanes with executions created on them, or that are paused, in byte order, with their
-// counts. after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage]
-// means [MaxPage].
+// ListLanes returns a page of the lanes that are paused or were ever used, in byte order, with counts: see [Page].
 //
-// Waiting and blocked executions are counted up to [MaxCounted] in each lane, the others up to [MaxCounted] in all lanes
-// together. Members that wait for upstreams are found by the summaries of their flows, which a background job writes
-// every half minute.
+// Waiting and blocked executions are counted up to [MaxCounted] per lane, others up to [MaxCounted] over all lanes,
+// each count at a slightly different moment. Members waiting for upstreams are found by their flows' summaries, which a
+// background job writes every half minute.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
-// stored lane. Five statements in one round trip, each with a snapshot of its own, which read at most about 70,000 executions,
-// and 10,000 queue entries per lane: up to 0.2 s of server time, plus a millisecond per long lane. Takes no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for an invalid stored lane. Takes up to 0.2 s of server time,
+// plus a millisecond per long lane, and no locks.
 func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[LaneSummary], error) {
 	const op = "list lanes"
 	page, err := e.listLanes(ctx, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Lanes iterates over the lanes that [Engine.ListLanes] lists, a page at a time.
+// Lanes iterates over the lanes of [Engine.ListLanes], reading a page at a time.
 func (e *Engine) Lanes(ctx context.Context) iter.Seq2[LaneSummary, error] {
 	return core.Pages(func(after string) (Page[LaneSummary], error) { return e.ListLanes(ctx, after, MaxPage) })
 }
@@ -111,10 +108,10 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 
 // laneFacts are a page of lanes, and counts over all lanes.
 //
-// Each statement has a snapshot of its own. Every number is right for its moment, and the moments are those of one
-// round trip. An execution that moved in between, say from delayed to waiting, is in one count, in both or in neither.
-// The page and all facts that depend on it are one statement's: no lane has a place on the page without its own counts.
-// The other counts are of any lanes; those of a lane that is not on the page are dropped.
+// Each statement has its own snapshot. Every number is right at its moment, and all moments lie within one round trip.
+// An execution moving in between, say from delayed to waiting, is in one count, in both or in neither. One statement
+// reads the page and all facts depending on the page, so every listed lane has its own counts. The other counts cover
+// any lanes; counts of unlisted lanes are dropped.
 type laneFacts struct {
 	lanes   []db.ListLanesRow
 	delayed []db.ListDelayedLanesRow
@@ -176,9 +173,9 @@ func (f *laneFacts) summaries() ([]LaneSummary, error) {
 }
 
 // QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
-// before it claims from lanes without a notification.
+// before claiming without a notification.
 //
-// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. Takes no locks.
 func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
 	const op = "list queued lanes"
 	asked, err := core.LaneTexts(lanes, "lanes")

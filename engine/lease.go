@@ -34,15 +34,13 @@ type Renewal struct {
 	TTL   time.Duration
 }
 
-// RenewLease extends l by ttl, or by its own TTL if ttl is 0, from the database's present time. It returns the new
-// expiry, in whole milliseconds, which is never earlier than the old one.
+// RenewLease extends l by ttl, or by the lease's own TTL if ttl is 0, from the database's present time. It returns the
+// new expiry, in whole milliseconds, never earlier than the old one.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: stop work on the execution and discard its result. [fferr.ErrNotFound] if the execution or attempt no
-// longer exists. [fferr.ErrBusy] if another transaction holds the attempt: retry before the lease expires.
-// [fferr.ErrInvalidInput].
-//
-// Transaction: one statement; locks the attempt's row without waiting; emits a lease event. Safe to repeat.
+// [fferr.ErrNotActive]: stop work and discard the result. [fferr.ErrNotFound] for a missing execution or attempt.
+// [fferr.ErrBusy] if another transaction holds the attempt: retry before the lease expires. [fferr.ErrInvalidInput].
+// Transaction: one; locks the attempt without waiting. Emits a lease event. Safe to repeat.
 func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (time.Time, error) {
 	results, err := e.RenewLeases(ctx, []Renewal{{Lease: l, TTL: ttl}})
 	if err != nil {
@@ -51,9 +49,9 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 	return results[0].Value, results[0].Err
 }
 
-// RenewLeases is [Engine.RenewLease] for many leases, [MaxBatch] per statement. Outcomes, the new expiries, are in
-// input order; a lost or locked lease affects only its own. If a lease is given twice, the longest TTL applies to both.
-// The error means that nothing happened.
+// RenewLeases is [Engine.RenewLease] for many leases, [MaxBatch] per statement. Outcomes are in input order; a lost or
+// locked lease affects only its own. If a lease is given twice, the longest TTL applies. After an error, nothing
+// happened.
 func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]fferr.Outcome[time.Time], error) {
 	const op = "renew leases"
 	results := make([]fferr.Outcome[time.Time], len(renewals))
@@ -104,7 +102,7 @@ func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, 
 	return nil
 }
 
-// renewing is a lease to renew. The same lease twice is one of them, with the longest TTL.
+// renewing is a lease to renew. Several renewals of a lease become one, with the longest TTL.
 type renewing struct {
 	id.Fence
 	items []int // positions of its renewals
@@ -112,10 +110,10 @@ type renewing struct {
 
 	renewed     bool
 	expiresAtMs int64 // if renewed
-	missed      error // of the others; nil if locked
+	missed      error // why the lease was not renewed; nil if locked
 }
 
-// newRenewing takes the renewals at the positions in order, which are sorted by lease.
+// newRenewing takes the renewals at the positions in order, sorted by lease.
 func newRenewing(renewals []Renewal, order []int) (leases []*renewing) {
 	for _, n := range order {
 		ttl := cmp.Or(renewals[n].TTL, renewals[n].Lease.TTL).Milliseconds()

@@ -16,13 +16,12 @@ type Progress struct {
 	Message *string // at most 1024 bytes
 }
 
-// ReportProgress stores the progress of the attempt that l holds. It does not extend the lease.
+// ReportProgress stores the progress of l's attempt, without extending the lease.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: stop work. [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention].
-//
-// Transaction: four statements; locks the execution, then its attempt; waits for them up to two seconds, three times.
-// Emits no events. Safe to repeat.
+// [fferr.ErrNotActive]: stop work. [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention]. Transaction:
+// one; locks the execution, then its attempt; waits for each up to two seconds, three times. Emits no events. Safe to
+// repeat.
 func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error {
 	const op = "report progress"
 	if err := e.checkProgress(l, p); err != nil {

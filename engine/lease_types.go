@@ -11,9 +11,7 @@ import (
 )
 
 // Lease is a worker's time-limited ownership of one attempt. Its Fence is decisive; the other fields are informational.
-// Comparable: two equal leases are the same lease.
-//
-// A Lease crosses process boundaries as a [wire.Handle].
+// Equal leases are the same lease. A [wire.Handle] carries a lease to other processes.
 type Lease struct {
 	id.Fence
 	ID        id.LeaseID
@@ -25,8 +23,8 @@ type Lease struct {
 
 // LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.
 //
-// Errors: [fferr.ErrInvalidInput] for a handle of another kind of storage, or whose attempt or epoch can't be stored;
-// [fferr.ErrCorruption] for bytes that are not a handle.
+// Errors: [fferr.ErrInvalidInput] for a handle of another storage, or an attempt or epoch beyond the stored types;
+// [fferr.ErrCorruption] for other bytes.
 func LeaseFromHandle(h wire.Handle) (Lease, error) {
 	fields, err := h.CheckPostgres()
 	if err != nil {

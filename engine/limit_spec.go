@@ -26,67 +26,66 @@ const (
 	maxLimitPart   = 255                 // bytes of the name that a limit has in its kind
 )
 
-// WhenFull decides about executions whose key has no room. Executions that it cancels have "limit" as [CancelSpec.Source].
+// WhenFull decides about executions beyond a limit. Cancelled ones have "limit" as [CancelSpec.Source].
 type WhenFull string
 
 const (
-	// WaitForRoom lets executions wait, by priority and then in the order of their creation. It is the default.
+	// WaitForRoom, the default, lets executions wait, by priority, then in the order of creation.
 	WaitForRoom WhenFull = "wait"
 
-	// CancelNew cancels an execution that finds no room.
+	// CancelNew cancels an execution arriving at a full limit.
 	CancelNew WhenFull = "cancel_new"
 
-	// CancelRunning asks for the cancellation of the execution that has had its place for the longest, and starts the new
-	// one when that has ended. With [Concurrency] alone.
+	// CancelRunning requests the cancellation of the execution that was admitted first, and starts the new one after
+	// its end. Only with [Concurrency].
 	CancelRunning WhenFull = "cancel_running"
 
-	// KeepNewest cancels all executions that wait for the key except the newest.
+	// KeepNewest cancels all executions waiting for the key except the newest.
 	KeepNewest WhenFull = "keep_newest"
 )
 
-// Limit limits the executions of a [Kind] by a key that their arguments have. Make one with [Concurrency] or [Rate].
+// Limit limits the executions of a [Kind] by a key from the arguments. [Concurrency] and [Rate] make one; the methods
+// return a changed copy.
 //
 //	Limits: []engine.Limit[SyncArgs]{
 //		engine.Concurrency[SyncArgs](5).Per("tenant", func(a SyncArgs) string { return a.Tenant }),
 //		engine.Rate[SyncArgs](100, time.Minute).Per("api-key", func(a SyncArgs) string { return a.Key }),
 //	},
-//
-// The methods return a changed copy.
 type Limit[In any] struct {
 	rule  core.LimitRule
 	name  string
 	key   func(In) string
 	units func(In) int
-	set   bool // it was made by Concurrency or Rate
+	set   bool // made by Concurrency or Rate
 }
 
-// Concurrency lets at most n units run at once, over all workers. An execution takes its place when it may be claimed, and
-// gives it back when it ends, is delayed, waits for a signal or for a retry.
+// Concurrency lets at most n units run at once, over all workers. An execution takes its units when it becomes
+// claimable, and returns them when it ends, is delayed, or waits for a signal or a retry.
 func Concurrency[In any](n int) Limit[In] {
 	return Limit[In]{rule: core.Concurrency(n), name: "concurrency", set: true}
 }
 
-// Rate lets at most n units start within any window of this length, over all workers. A retry is a start. The window is of
-// whole milliseconds, from [MinLimitWindow] to [MaxLimitWindow].
+// Rate lets at most n units start within any window, over all workers. A retry is a start. window has whole
+// milliseconds, from [MinLimitWindow] to [MaxLimitWindow].
 func Rate[In any](n int, window time.Duration) Limit[In] {
 	return Limit[In]{rule: core.Rate(n, window), name: "rate", set: true}
 }
 
-// Per limits each key apart. name names the limit in the kind, and so does not change while keys do: at most 255 bytes, without
-// a slash, and another one for each limit of the kind. A key has at most [MaxLimitKey] bytes; an empty one is a key as well.
-// Without Per all executions of the kind have one key, and the name is "concurrency" or "rate".
+// Per limits each key separately. name, the same for all keys, names the limit in the kind: unique, at most 255 bytes,
+// without a slash. A key has at most [MaxLimitKey] bytes, and may be empty. Without Per, all executions of the kind
+// share one key, and the name is "concurrency" or "rate".
 func (l Limit[In]) Per(name string, key func(In) string) Limit[In] {
 	l.name, l.key = name, key
 	return l
 }
 
-// Units lets an execution take more than one unit: at least 1, and at most those of the limit.
+// Units lets an execution take more than one unit, at most the limit's units.
 func (l Limit[In]) Units(units func(In) int) Limit[In] {
 	l.units = units
 	return l
 }
 
-// WhenFull decides about executions whose key has no room. Default [WaitForRoom].
+// WhenFull decides about executions beyond the limit. Default [WaitForRoom].
 func (l Limit[In]) WhenFull(w WhenFull) Limit[In] {
 	l.rule.WhenFull = string(w)
 	return l
@@ -119,7 +118,7 @@ func checkLimits[In any](limits []Limit[In]) error {
 	return nil
 }
 
-// check checks a limit of a kind that has others before it.
+// check checks a limit of a kind against the limits before it.
 func (l *Limit[In]) check(before []Limit[In]) error {
 	switch {
 	case !l.set:
@@ -137,19 +136,19 @@ func (l *Limit[In]) check(before []Limit[In]) error {
 	return l.rule.Check("Kind.Limits", l.name)
 }
 
-// LimitKey is a limit of an execution, and the key under which it counts.
+// LimitKey is a limit of an execution, and the key to count under.
 type LimitKey struct {
-	// Name is the name of a limit that limit.Declare has declared in the namespace of the execution, or that a kind
-	// has: then the name of the kind, a slash, and the name that [Limit.Per] gives. Required; at most [MaxLimitName] bytes.
+	// Name is the name of a limit declared by limit.Declare in the execution's namespace, or of a kind's limit: the
+	// kind's name, a slash, and the name in [Limit.Per]. Required; at most [MaxLimitName] bytes.
 	Name string
 
-	Key string // at most [MaxLimitKey] bytes; "" is a key as well
+	Key string // at most [MaxLimitKey] bytes; may be empty
 
-	// Units is how many it takes, at most those that the limit declares. Default 1. While an operator has set fewer, it takes
-	// all of them.
+	// Units is how many units the execution takes, at most the number declared. Default 1. If an operator has set
+	// fewer, the execution takes all units.
 	Units int
 
-	declared *core.LimitRule // by its kind; nil: the limit must exist
+	declared *core.LimitRule // by the kind; nil: the limit must exist
 }
 
 // units returns the units with their default.
@@ -178,7 +177,7 @@ func (k *LimitKey) check() error {
 	return k.fits(k.declared.Units)
 }
 
-// fits refuses an execution that could never start.
+// fits refuses units beyond the limit: the execution could never start.
 func (k *LimitKey) fits(units int64) error {
 	if k.units() > units {
 		return core.Invalid("Limits "+strconv.Quote(k.Name)+" units", fmt.Sprintf("are %d, but the limit has %d", k.units(), units))
@@ -186,7 +185,7 @@ func (k *LimitKey) fits(units int64) error {
 	return nil
 }
 
-// setLimits checks the limits and the quota policy of a spec and sets them. A quota policy comes last.
+// setLimits checks and sets the limits and the quota policy of a spec. A quota policy comes last.
 func (c *creation) setLimits(spec *ExecutionSpec) error {
 	if len(spec.Limits) > MaxLimits {
 		return core.Invalid("Limits", fmt.Sprintf("are %d, limit %d", len(spec.Limits), MaxLimits))
@@ -213,8 +212,8 @@ func (c *creation) setLimits(spec *ExecutionSpec) error {
 	return nil
 }
 
-// gateOf returns the id of a key of a limit: the first bytes of SHA-256 over the namespace, the name and the key, each followed
-// by a zero byte, which none of them contains.
+// gateOf returns the id of a limit's key: the first bytes of SHA-256 over the namespace, the name and the key, each
+// followed by a zero byte. None contains a zero byte.
 func gateOf(namespace, name, key string) uuid.UUID {
 	text := make([]byte, 0, 128)
 	for _, part := range [...]string{namespace, name, key} {
@@ -224,7 +223,7 @@ func gateOf(namespace, name, key string) uuid.UUID {
 	return uuid.UUID(digest[:16])
 }
 
-// limitsField renders limits as a field of a document, after others; "" without limits.
+// limitsField renders limits as a further field of a document; "" without limits.
 func limitsField(limits []LimitKey) string {
 	if len(limits) == 0 {
 		return ""

@@ -12,8 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// New returns an engine on a pool that the caller opens and closes. It does not access the database; [Engine.Prepare]
-// checks whether the database is ready.
+// New returns an engine on a pool, which the caller closes. It does not use the database; [Engine.Prepare] checks the
+// database.
 //
 // Errors: [fferr.ErrInvalidInput] naming the invalid field of cfg.
 func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {

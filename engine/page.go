@@ -1,10 +1,11 @@
 package engine
 
-// MaxPage is the largest number of items in a page, and the default if the limit is 0.
+// MaxPage is the largest number of items in a page, and the default for a limit of 0.
 const MaxPage = 1000
 
-// Page is one page of a listing. Next is the cursor of the next page, or "" after the last one. A cursor is valid for
-// the same listing and filter, as long as the database exists.
+// Page is one page of a listing. Next continues the listing as after of the next call; a first call passes "". Only an
+// empty Next means the end: a page may be short. A limit of 0 or above [MaxPage] means [MaxPage]. A negative limit, or
+// a cursor of another listing or filter, is [fferr.ErrInvalidInput]. Cursors don't expire.
 type Page[T any] struct {
 	Items []T
 	Next  string

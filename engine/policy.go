@@ -36,7 +36,7 @@ func (c *creation) setStoredPolicy(text string) error {
 	return nil
 }
 
-// setDocument sets the document of a policy, and the columns that are read separately.
+// setDocument sets the document of a policy, and the separately stored columns.
 func (c *creation) setDocument(text string, stored *document.Execution) {
 	c.policy = text
 	if stored.Routing != nil {

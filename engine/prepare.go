@@ -10,28 +10,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/postgres"
 )
 
-// SchemaVersion is the migration that this version of the engine was written for: the newest file of the schema's
-// migrations.
+// SchemaVersion is the newest migration known to this version of the engine.
 const SchemaVersion = "20261125000037"
 
 // Migrations with versions between these two were never released.
 const (
-	lastShared = "20261101000008" // the last one of tables that FlowFabric has too
+	lastShared = "20261101000008" // the last migration of tables shared with FlowFabric
 	firstOwn   = "20261125000001"
 )
 
-// Prepare checks that the database is ready for this engine and that the program has its rights; call it once at the
-// start. It changes nothing. Without roles it checks the rights of a creator and a worker; programs that do less, and
-// operators, name their roles. A database that a newer version of the library migrated is accepted if it declares this
-// version compatible; then a warning goes to [Config].Log.
+// Prepare checks that the database is ready for this engine and the program has its rights. It changes nothing; call it
+// once at the start. Without roles it checks the rights of a creator and a worker; operators and smaller programs name
+// their roles. A database migrated by a newer, compatible version is accepted, with a warning to [Config].Log.
 //
-// Errors, each with the next step: [fferr.ErrUnavailable] without a connection; [fferr.ErrDenied] if the login fails, or in a
-// [*fferr.DeniedError] for missing rights, with the statements that grant them; [fferr.ErrInvalidInput] for an unknown role;
-// [fferr.ErrNotMigrated] for missing or older tables; [fferr.ErrCorruption] if stored flows or budgets are in other partitions
-// than [Config].Partitions says, naming the number that fits; [fferr.ErrTooNew] if a newer, incompatible version migrated the
-// database; [fferr.ErrDistributed] if Citus manages the tables; [fferr.ErrEncoding] if the encoding is not UTF8;
-// [fferr.ErrUnsupportedServer] if the server is another product; [fferr.ErrReadOnly] on a standby or a read-only server;
-// [fferr.ErrUnsupported] in an [*fferr.UnsupportedError] if another schema of the search_path shadows a function or table.
+// Errors, each with the next step: [fferr.ErrUnavailable] without a connection; [fferr.ErrDenied] for a failed login,
+// or in a [*fferr.DeniedError] for missing rights, with the GRANT statements; [fferr.ErrInvalidInput] for an unknown
+// role; [fferr.ErrNotMigrated] for missing or older tables; [fferr.ErrCorruption] if [Config].Partitions does not fit
+// the stored flows or budgets, naming the number that fits; [fferr.ErrTooNew] for a database of a newer, incompatible
+// version; [fferr.ErrDistributed] if Citus manages the tables; [fferr.ErrEncoding] for another encoding than UTF8;
+// [fferr.ErrUnsupportedServer] for another product; [fferr.ErrReadOnly] on a standby or a read-only server;
+// [fferr.ErrUnsupported] in an [*fferr.UnsupportedError] if another schema of the search_path shadows a function or
+// table.
 func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	const op = "prepare"
 	unfit, err := postgres.Unfit(ctx, e.c.Reader())
@@ -75,8 +74,8 @@ func (e *Engine) Prepare(ctx context.Context, roles ...Role) error {
 	return nil
 }
 
-// checkVersion compares this version of the library with the database's, and with the oldest version that the database
-// declares compatible, if any.
+// checkVersion compares the version of the library with the version of the database, and with the oldest version
+// declared compatible by the database, if any.
 func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) error {
 	ledger, err := e.c.Q.GetSchemaVersion(ctx, e.c.Reader())
 	if err != nil {
@@ -113,7 +112,7 @@ func (e *Engine) checkVersion(ctx context.Context, op string, declared bool) err
 	return nil
 }
 
-// checkPath refuses a search_path that finds functions or tables in several schemas.
+// checkPath refuses a search_path with functions or tables in several schemas.
 func (e *Engine) checkPath(ctx context.Context) error {
 	found, err := e.c.Q.ListShadowing(ctx, e.c.Reader(), 1)
 	if err != nil || len(found) == 0 {

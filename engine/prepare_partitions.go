@@ -10,14 +10,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// partitionSample is how many flows, budgets and quota policies [Engine.Prepare] looks at, of each.
+// partitionSample is how many flows, how many budgets and how many quota policies [Engine.Prepare] reads.
 const partitionSample = 100
 
-// storedIn is a sample of ids, and the partitions that their rows are stored in.
+// storedIn is a sample of ids, with the partitions of their rows.
 type storedIn map[id.BudgetID]int16
 
-// checkPartitions refuses numbers of partitions that stored rows do not fit. With a wrong number, no flow or budget would be
-// found, and so no budget would limit anything.
+// checkPartitions refuses numbers of partitions that stored rows contradict. With a wrong number, no flow or budget
+// would be found, and so no budget would limit anything.
 func (e *Engine) checkPartitions(ctx context.Context) error {
 	var members []db.ListFlowPartitionsRow
 	var limits []db.ListBudgetPartitionsRow
@@ -68,7 +68,7 @@ func (s storedIn) fits(count uint16) bool {
 	return true
 }
 
-// check refuses a number of partitions that the rows of a column do not fit, and names the one that fits.
+// check refuses a number of partitions that the rows of a column contradict, and names a number that fits.
 func (s storedIn) check(column string, configured uint16) error {
 	if s.fits(configured) {
 		return nil

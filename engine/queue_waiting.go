@@ -11,14 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// maxScanned is the number of entries of a lane's queue that [Engine.WaitingKinds] reads, in about 10 milliseconds.
+// maxScanned is the number of entries read from a lane's queue by [Engine.WaitingKinds], in about 10 milliseconds.
 const maxScanned = 20_000
 
 // WaitingFilter selects kinds for [Engine.WaitingKinds]. The zero value selects all.
 type WaitingFilter struct {
 	Lanes  []id.LaneID   // empty for all, up to [MaxPage]
-	Except []string      // kinds to leave out, such as those with handlers in the caller
-	Longer time.Duration // minimum time that the next execution has waited
+	Except []string      // kinds to leave out, such as the caller's own
+	Longer time.Duration // shortest waiting time of the next execution
 }
 
 // WaitingKind is claimable work of one kind in one lane.
@@ -26,18 +26,16 @@ type WaitingKind struct {
 	Lane    id.LaneID
 	Kind    string
 	Waiting int            // number of executions
-	AtLeast bool           // there may be more after the part of the queue that was read
+	AtLeast bool           // the unread part of the queue may have more
 	Next    id.ExecutionID // the first in claim order
 	Since   time.Time      // when the next one became claimable
 }
 
-// WaitingKinds returns the kinds of work that wait for a worker, by lane and kind, at most [MaxPage]. If a kind's next
-// execution has waited long, its workers are behind or missing. If it is still the same a minute later, no running
-// worker has a handler and the required capabilities for it.
+// WaitingKinds returns the kinds of work waiting for a worker, by lane and kind, at most [MaxPage]. If a kind's next
+// execution has waited long, its workers are behind or missing. If the same one still waits a minute later, no running
+// worker has a handler and the required capabilities. Only the first 20,000 entries of each lane's queue are read.
 //
-// It reads the first 20,000 entries of each lane's queue and does not list kinds that only wait after these.
-//
-// Errors: [fferr.ErrInvalidInput]. One statement, or two without lanes; takes no locks.
+// Errors: [fferr.ErrInvalidInput]. Takes no locks.
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {
 	const op = "list waiting kinds"
 	if filter.Longer < 0 {
