@@ -26,9 +26,9 @@ type CreatedFlow struct {
 // returns. If a flow with spec.ID exists, CreateFlow changes nothing and sets Existed.
 //
 // Errors: [fferr.ErrInvalidInput] naming the node or edge, its field and the limit; [fferr.ErrCycle]; [fferr.ErrExists]
-// for the id of an existing execution; [fferr.ErrIdempotencyKeyTaken]; [fferr.ErrKeyConflict] naming the execution or
-// flow with the business key. Nothing was written then. Transaction: one. Emits completion events of nodes skipped at
-// once. Safe to repeat with an ID.
+// for the id of an existing execution; [fferr.ErrIdempotencyKeyTaken]; [fferr.ErrKeyConflict] naming the holder of the
+// business key. Nothing was written then. Transaction: one. Emits completion events of nodes skipped at once. Safe to
+// repeat with an ID.
 func (e *Engine) CreateFlow(ctx context.Context, spec FlowSpec) (CreatedFlow, error) {
 	const op = "create flow"
 	if joins(spec) {

@@ -30,8 +30,8 @@ type LaneSummary struct {
 	// priorities. Zero without one. Any change to an execution, such as a tag, resets its time.
 	WaitingSince time.Time
 
-	// EndedPerMinute is the number of executions ended in the last minute. If more than [MaxCounted] ended in all
-	// lanes, it is the rate of the last [MaxCounted].
+	// EndedPerMinute is the number of executions ended in the last minute, or if more than [MaxCounted] ended in all
+	// lanes, the rate of the last [MaxCounted].
 	EndedPerMinute float64
 }
 

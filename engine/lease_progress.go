@@ -18,10 +18,9 @@ type Progress struct {
 
 // ReportProgress stores the progress of l's attempt, without extending the lease.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: stop work. [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention]. Transaction:
-// one; locks the execution, then its attempt; waits for each up to two seconds, three times. Emits no events. Safe to
-// repeat.
+// Errors: [*fferr.LeaseError] as [Engine.RenewLease]: stop work; [fferr.ErrInvalidInput]; [fferr.ErrNotFound];
+// [fferr.ErrContention]. Transaction: one; locks the execution, then its attempt; waits for each up to two seconds,
+// three times. Emits no events. Safe to repeat.
 func (e *Engine) ReportProgress(ctx context.Context, l Lease, p Progress) error {
 	const op = "report progress"
 	if err := e.checkProgress(l, p); err != nil {

@@ -49,8 +49,8 @@ func (e *Engine) Listen(ctx context.Context, notify func(id.LaneID)) error {
 }
 
 // ListenLost calls lost after any process has ended or taken away leases of a worker instance, and after every
-// (re)connection. A renewal then reports which leases were lost. Expiry, and a release by the holder, are not notified.
-// lost must not block, and is called concurrently. Without a notification the next renewal reports the loss.
+// (re)connection. The next renewal reports which leases were lost, also without a notification. Expiry, and a release
+// by the holder, are not notified. lost must not block, and is called concurrently.
 //
 // ListenLost shares the connection of [Engine.Listen], and reconnects alike. Errors: ctx's error.
 func (e *Engine) ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error {

@@ -25,9 +25,9 @@ const (
 //
 // Errors, each with the next step: [fferr.ErrUnavailable] without a connection; [fferr.ErrDenied] for a failed login,
 // or in a [*fferr.DeniedError] for missing rights, with the GRANT statements; [fferr.ErrInvalidInput] for an unknown
-// role; [fferr.ErrNotMigrated] for missing or older tables; [fferr.ErrCorruption] if [Config].Partitions does not fit
-// the stored flows or budgets, naming the number that fits; [fferr.ErrTooNew] for a database of a newer, incompatible
-// version; [fferr.ErrDistributed] if Citus manages the tables; [fferr.ErrEncoding] for another encoding than UTF8;
+// role; [fferr.ErrNotMigrated] for missing or older tables; [fferr.ErrTooNew] for tables of a newer, incompatible
+// version; [fferr.ErrCorruption] if [Config].Partitions does not fit the stored flows or budgets, naming the number
+// that fits; [fferr.ErrDistributed] if Citus manages the tables; [fferr.ErrEncoding] for another encoding than UTF8;
 // [fferr.ErrUnsupportedServer] for another product; [fferr.ErrReadOnly] on a standby or a read-only server;
 // [fferr.ErrUnsupported] in an [*fferr.UnsupportedError] if another schema of the search_path shadows a function or
 // table.
