@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Deref returns the value that p points to, or the zero value for nil.
+// Deref returns *p, or the zero value for nil.
 func Deref[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -78,7 +78,7 @@ type FlowMemberArrays struct {
 	Flows []pgtype.UUID
 }
 
-// AddMember adds an execution if it is in a flow.
+// AddMember adds an execution, unless flow is nil.
 func (a *FlowMemberArrays) AddMember(x id.ExecutionID, flow *id.FlowID) {
 	if flow != nil {
 		a.Add(x.Partition(), x.UUID())
@@ -89,7 +89,7 @@ func (a *FlowMemberArrays) AddMember(x id.ExecutionID, flow *id.FlowID) {
 // CompareUUID compares executions in the order of their rows.
 func CompareUUID(a, b id.ExecutionUUID) int { return bytes.Compare(a[:], b[:]) }
 
-// FlowOf returns the flow of a row, or nil if it has none.
+// FlowOf returns the flow of a row, or nil for NULL.
 func FlowOf(u pgtype.UUID) *id.FlowID {
 	if !u.Valid {
 		return nil

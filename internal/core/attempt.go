@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// NextAttempt is the attempt that a claim continues or opens.
+// NextAttempt is the attempt continued or opened by a claim.
 type NextAttempt struct {
 	Index    int32
 	Kind     state.AttemptType
@@ -17,16 +17,16 @@ type NextAttempt struct {
 	Resumed  bool
 }
 
-// ChooseAttempt picks the attempt for an execution's next lease from its rows, ascending by index. An interrupted
-// attempt continues. A pending one opens at the pointer, or after the last row if a finished attempt is there. It
-// returns false if the row has a live lease and belongs to another holder.
+// ChooseAttempt picks the attempt for an execution's next lease. attempts are the execution's rows, ascending by index.
+// An interrupted attempt continues. A pending one opens at the pointer, or after the last row if the attempt at the
+// pointer has finished. The result is false if the row has a live lease and belongs to another holder.
 func ChooseAttempt(row *db.TakeClaimableRow, attempts []db.TakeAttemptsOfRow, nowMs int64) (NextAttempt, bool) {
 	next := NextAttempt{Index: row.AttemptIndex, Kind: state.InitialAttempt, Inserted: true}
 	prior, err := normalise.AttemptState(row.AttemptState)
 	if err != nil {
 		return next, false
 	}
-	var at *db.TakeAttemptsOfRow // the row that gets the lease
+	var at *db.TakeAttemptsOfRow // the row to lease
 	switch prior {
 	case state.AttemptInterrupted:
 		for i := range attempts {

@@ -38,8 +38,8 @@ func CheckBatch(batch int) error {
 	return nil
 }
 
-// InChunks runs work on consecutive ranges of at most size of n items. If the first range fails, its error is returned.
-// An error of a later range applies to all items from there on, because earlier ranges are committed.
+// InChunks runs work on consecutive ranges of at most size of n items. It returns the error of the first range. An
+// error of a later range applies to all items from there on, because earlier ranges are committed.
 func InChunks(n, size int, work func(from, to int) error, fail func(i int, err error)) error {
 	for from := 0; from < n; from += size {
 		to := min(from+size, n)
@@ -62,7 +62,7 @@ func InChunks(n, size int, work func(from, to int) error, fail func(i int, err e
 // the job sweep_waits.
 const MaxSweep = 15_000
 
-// ValidItems returns the positions that check accepts, and fills the outcomes of the others.
+// ValidItems returns the positions accepted by check, and stores the errors of the others in their outcomes.
 func ValidItems[T any](outcomes []fferr.Outcome[T], check func(n int) error) (valid []int) {
 	for n := range outcomes {
 		if outcomes[n].Err = check(n); outcomes[n].Err == nil {
@@ -72,7 +72,7 @@ func ValidItems[T any](outcomes []fferr.Outcome[T], check func(n int) error) (va
 	return valid
 }
 
-// ErrorsOf returns the errors of outcomes that have no value.
+// ErrorsOf returns the errors of outcomes, in order.
 func ErrorsOf[T any](outcomes []fferr.Outcome[T]) []error {
 	errs := make([]error, len(outcomes))
 	for n, o := range outcomes {

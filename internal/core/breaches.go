@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// AdmissionLook is how long after an admission, and after each look at it, a job looks whether its execution is still
-// admitted. Rows of ended executions make a breach slower, and looks at running ones are for nothing.
+// AdmissionLook is the time from an admission to the first check whether its execution is still admitted, and between
+// two checks. Rows of ended executions make a breach slower, and checks of running ones are wasted.
 const AdmissionLook = 15 * time.Second
 
-// Breaches are the breaches of budgets after which this process cancels executions. One goroutine serves all of them.
+// Breaches cancels executions after breaches of budgets in this process. One goroutine serves all breaches.
 type Breaches struct {
 	mu     sync.Mutex
 	wanted bool
@@ -23,7 +23,7 @@ func (b *Breaches) Run(cancel func()) {
 	b.wanted = true
 	if b.ended == nil {
 		b.ended = make(chan struct{})
-		// It ends when no breach is left.
+		// The goroutine ends when no breach is left.
 		go func() {
 			for b.take() {
 				cancel()

@@ -23,7 +23,7 @@ func (c *Core) ResetBudget(ctx context.Context, tx *Txn, partition int16, b stri
 	)
 }
 
-// DropBudget deletes a locked budget with all that is stored for it but the keys of reports.
+// DropBudget deletes a locked budget and its data, except the keys of reports.
 func (c *Core) DropBudget(ctx context.Context, tx *Txn, partition int16, b string) error {
 	tx.Due.Gated()
 	return pgtx.InOneTrip(ctx, tx,
@@ -42,7 +42,7 @@ func (c *Core) DropBudget(ctx context.Context, tx *Txn, partition int16, b strin
 	)
 }
 
-// BudgetPolicy decodes the stored policy of a budget; "" stands for a budget that doesn't exist.
+// BudgetPolicy decodes the stored policy of a budget. "" means a missing budget, and gives the zero policy.
 func BudgetPolicy(stored string) (budgets.Policy, error) {
 	if stored == "" {
 		return budgets.Policy{}, nil

@@ -15,7 +15,7 @@ import (
 // for the others.
 const maxCancelPage = 100
 
-// CancelOverBudget cancels executions that are due for it after a breach, up to batch, and returns how many of them it is done with.
+// CancelOverBudget cancels up to batch executions after a breach, and returns how many admissions it deleted.
 func (c *Core) CancelOverBudget(ctx context.Context, op string, batch int) (done int, err error) {
 	page := db.ListBudgetCancelsParams{AfterPartitionKey: -1, AfterExecutionID: PgUUID(id.ExecutionUUID{})}
 	for seen := 0; seen < batch; {
@@ -40,7 +40,7 @@ func (c *Core) CancelOverBudget(ctx context.Context, op string, batch int) (done
 	return done, nil
 }
 
-// cancelOver cancels the executions of admissions that are still admitted, and deletes the admissions.
+// cancelOver cancels the executions that are still admitted, and deletes their admissions.
 func (c *Core) cancelOver(ctx context.Context, op string, rows []db.ListBudgetCancelsRow) (int, error) {
 	cancels := make([]Cancel, len(rows))
 	for i := range rows {
@@ -60,7 +60,7 @@ func (c *Core) cancelOver(ctx context.Context, op string, rows []db.ListBudgetCa
 	var over db.DropBudgetAdmissionsParams
 	for i := range rows {
 		err := outcomes[i].Err
-		if errors.Is(err, fferr.ErrBusy) { // alone, so that no other one waits for its locks
+		if errors.Is(err, fferr.ErrBusy) { // alone, so no other one waits for the locks
 			alone := make([]fferr.Outcome[struct{}], 1)
 			if err = c.CancelEach(ctx, op, cancels[i:i+1], []int{0}, alone); err == nil {
 				err = alone[0].Err

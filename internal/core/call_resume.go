@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Callers are executions that wait for calls, and whose rows are locked.
+// Callers are locked executions waiting for calls.
 type Callers struct {
 	ExecutionArrays
 	steps []string
@@ -18,7 +18,7 @@ func (c *Callers) Add(x id.ExecutionID, step string) {
 	c.steps = append(c.steps, step)
 }
 
-// ResumeCallers lets those callers continue whose called executions have all ended.
+// ResumeCallers resumes the callers whose called executions have all ended.
 func (c *Core) ResumeCallers(ctx context.Context, tx *Txn, waiting *Callers, nowMs int64) error {
 	if waiting.Empty() {
 		return nil

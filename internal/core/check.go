@@ -17,7 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// DecodeTags reads the tags of an execution, without the values that are not strings.
+// DecodeTags reads the tags of an execution. Values other than strings are left out.
 func DecodeTags(document []byte) map[string]string {
 	if len(document) == 0 || string(document) == "{}" {
 		return nil
@@ -35,7 +35,7 @@ func DecodeTags(document []byte) map[string]string {
 	return tags
 }
 
-// Number reads a count or time stored as a JSON string or number. It returns -1 for anything else.
+// Number reads a count or time stored as a JSON string or number, and returns -1 for anything else.
 func Number(raw json.RawMessage) int64 {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -67,7 +67,7 @@ func CheckText(field, value string, limit int) error {
 	return nil
 }
 
-// Instant converts an optional time; 0 stands for none.
+// Instant converts an optional time to milliseconds, 0 for none.
 func Instant(field string, t time.Time) (int64, error) {
 	if t.IsZero() {
 		return 0, nil
@@ -179,7 +179,7 @@ func (c *Core) CheckLease(l id.Fence) error {
 	return nil
 }
 
-// CheckAwait returns an error for a core that must not wait for other transactions.
+// CheckAwait refuses a core bound to a transaction, which must not wait for other transactions.
 func (c *Core) CheckAwait() error {
 	if err := pgtx.Refusal(c.Tx); err != nil {
 		return err

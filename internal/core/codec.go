@@ -30,7 +30,7 @@ func Encode[T any](codec Codec, value T) ([]byte, error) {
 	return codec.Marshal(value)
 }
 
-// Decode decodes what [Encode] has encoded. kind and what are for its error, a [fferr.DecodeError].
+// Decode reverses [Encode]. The error is a [fferr.DecodeError] with kind and what.
 func Decode[T any](codec Codec, kind, what string, data []byte) (T, error) {
 	var value T
 	switch into := any(&value).(type) {

@@ -1,5 +1,5 @@
-// Package core has the parts that several packages of this library need: transactions and the notifications after their commit,
-// locks of flows, and the resolution of dependencies when an execution ends. Each engine has a [Core].
+// Package core has the parts shared by several packages of this library: transactions and the notifications after their
+// commit, locks of flows, and the resolution of dependencies when an execution ends. Each engine has a [Core].
 package core
 
 import (
@@ -19,17 +19,17 @@ import (
 
 const (
 	// MaxStatementBytes is the approximate limit for caller data in one statement. A server accepts no message above a
-	// gigabyte, and a large one fills the memory of both sides. A single item may be larger.
+	// gigabyte, and both sides buffer a message whole. A single item may be larger.
 	MaxStatementBytes = 16 << 20
 
-	// MaxBatch is the largest number of items of a batch, and of rows that one statement writes for a background job.
+	// MaxBatch is the largest number of items of a batch, and of rows written by one statement of a background job.
 	MaxBatch = 1_000
 
 	// MaxFlowsPerTx limits the flows locked by one transaction. Each uses a slot of the server's lock table.
 	MaxFlowsPerTx = 256
 )
 
-// Config is the part of an engine's configuration that its core uses.
+// Config is the core's part of an engine's configuration.
 type Config struct {
 	Partitions id.Partitions
 	Namespace  id.Namespace
@@ -43,19 +43,19 @@ type Config struct {
 	UnsignedResumeGrants       bool // accepted
 }
 
-// Core runs statements and transactions on a pool, or in a caller's transaction. Values that are bound to a transaction or to
-// another pool share the memory of the first.
+// Core runs statements and transactions on a pool, or in a caller's transaction. Values bound to a transaction or to
+// another pool share the caches and channels of the first.
 type Core struct {
 	Q          *db.Queries
 	Pool       *pgxpool.Pool
 	Tx         pgx.Tx      // nil on a pool
 	Runner     pgtx.Runner // begins the transactions on the pool
 	Partitions id.Partitions
-	Namespace  id.Namespace // of what names none
+	Namespace  id.Namespace // the default
 	Log        *slog.Logger
 	Now        func() time.Time // nil: the database's clock
 
-	Retention, OutboxRetention time.Duration // if nothing else says how long to keep executions and events
+	Retention, OutboxRetention time.Duration // defaults for executions and events
 	Streams                    StreamLimits
 	UnsignedResumeGrants       bool // accepts resume grants of other programs
 
@@ -114,9 +114,9 @@ func (c *Core) WithPool(pool *pgxpool.Pool) *Core {
 	return &bound
 }
 
-// Impatient returns c for transactions that must not wait. A lock that is held for longer than a concurrent commit
-// takes ends them with [fferr.ErrBusy], without a retry. For rows that are often locked they use statements that skip locked
-// rows. In a caller's transaction, the caller's lock_timeout applies.
+// Impatient returns c for transactions that must not wait. A lock held for longer than a concurrent commit takes ends a
+// transaction with [fferr.ErrBusy], without a retry. For rows that are often locked, operations use statements that
+// skip locked ones. In a caller's transaction, the caller's lock_timeout applies.
 func (c *Core) Impatient() *Core {
 	impatient := *c
 	impatient.Runner = c.Runner.Impatient()
@@ -131,8 +131,8 @@ func (c *Core) NowMs() *int64 {
 	return new(c.Now().UnixMilli())
 }
 
-// Reader returns the connection for statements that lock and write nothing. They need the engine's planner settings
-// too: with statistics of other flows only, a partition looks empty and an index on the partition alone looks selective
+// Reader returns the connection for statements without locks and writes. Reads need the engine's planner settings too:
+// with statistics of other flows only, a partition looks empty and an index on the partition alone looks selective
 // enough.
 func (c *Core) Reader() db.DBTX {
 	if c.Tx != nil {
@@ -141,7 +141,8 @@ func (c *Core) Reader() db.DBTX {
 	return c.Runner.AtOnce()
 }
 
-// ProcessTime returns the time of this process, or the fixed time of a test. It is for the ages of entries in memory.
+// ProcessTime returns the time of this process, or the fixed time of a test. Use ProcessTime for the ages of cached
+// entries.
 func (c *Core) ProcessTime() time.Time {
 	if c.Now != nil {
 		return c.Now()
@@ -149,7 +150,7 @@ func (c *Core) ProcessTime() time.Time {
 	return time.Now()
 }
 
-// Read runs several statements that lock and write nothing, in one round trip. See [Core.Reader].
+// Read runs several statements without locks and writes, in one round trip. See [Core.Reader].
 func (c *Core) Read(ctx context.Context, steps ...Step) error {
 	if c.Tx != nil {
 		return pgtx.ReadInCallers(ctx, c.Tx, steps...)
@@ -157,8 +158,8 @@ func (c *Core) Read(ctx context.Context, steps ...Step) error {
 	return c.Runner.AllAtOnce(ctx, steps...)
 }
 
-// ReadAgain calls read and retries it if its connection was cut. All idle connections may have been cut, and each try
-// meets one of them, so it tries once more often than the pool has connections.
+// ReadAgain calls read and retries it if the connection was cut. All idle connections may have been cut, and each try
+// meets one, so it tries once more often than the pool has connections.
 func ReadAgain[T any](c *Core, read func() (T, error)) (T, error) {
 	for left := c.Pool.Config().MaxConns; ; left-- {
 		result, err := read()
@@ -168,9 +169,9 @@ func ReadAgain[T any](c *Core, read func() (T, error)) (T, error) {
 	}
 }
 
-// PlannedAnew returns the connection for statements that a process issues regularly, with or without work. Each is one
-// message without transaction settings, and is planned for the present tables every time instead. With engine.Config.Now they are
-// a test's: small, and planned once.
+// PlannedAnew returns the connection for statements issued regularly, with or without work. Each statement is one
+// message without transaction settings, and is planned every time for the present tables. With engine.Config.Now the
+// tables are a test's and small, and statements are planned once.
 func (c *Core) PlannedAnew() db.DBTX {
 	if c.Now != nil && c.Tx == nil {
 		return c.Runner.Plain()

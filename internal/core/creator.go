@@ -9,25 +9,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// A Creator gives the packages above the engine its creation of executions. S is the engine's ExecutionSpec, which this package
-// can't name. The executions themselves they create by the engine's own methods.
+// A Creator prepares creations of executions by packages above the engine. S is the engine's ExecutionSpec, which
+// package core can't name. The engine's own methods create the executions.
 type Creator[S any] interface {
-	// Template checks the spec of executions that are created later, any number of times, and returns its stored form. A spec
-	// with an id, a flow, a key or an instant is refused.
+	// Template checks a spec for later creations, any number of times, and returns the spec's stored form. A spec with
+	// an id, a flow, a key or an instant is refused.
 	Template(spec S) (Template, error)
 
 	// Spec returns the spec of an execution of a template, whose tags may begin with "ffx.".
 	Spec(t Template) (S, error)
 
-	// Register checks that the limits of specs exist. register then registers, in a transaction, their lanes, retention, and
-	// the limits that their kinds declare.
+	// Register checks that the limits of specs exist. register then registers, in a transaction, the lanes, the
+	// retention, and the limits declared by the kinds of the specs.
 	Register(ctx context.Context, specs []S) (register func(context.Context, db.DBTX) error, err error)
 
-	// RememberLanes spares the next creations of this process the registration of lanes that a commit has registered.
+	// RememberLanes notes lanes registered by a commit. Later creations of this process don't register the lanes again.
 	RememberLanes(lanes []string)
 
-	// Order returns the unique key and the id of the sequence of an execution that is created now. They are not valid if it
-	// has none.
+	// Order returns the unique key and the id of the sequence of an execution created now, each NULL if spec has none.
 	Order(spec S, nowMs int64) (unique, sequence pgtype.UUID, err error)
 }
 

@@ -18,7 +18,7 @@ import (
 // Invalid returns the error for an argument.
 func Invalid(field, reason string) error { return &fferr.InputError{Field: field, Reason: reason} }
 
-// InvalidBecause returns the error for an argument that a parser or check refused.
+// InvalidBecause returns the error for an argument refused by a parser or check.
 func InvalidBecause(field string, err error) error {
 	return &fferr.InputError{Field: field, Reason: err.Error(), Cause: err}
 }
@@ -28,7 +28,7 @@ func Corrupt(column string, err error) error {
 	return &fferr.CorruptionError{Column: column, Cause: err}
 }
 
-// SQLSTATEs that operations distinguish.
+// SQLSTATEs distinguished by operations.
 const (
 	SQLUniqueViolation  = "23505"
 	sqlDivisionByZero   = "22012"
@@ -41,7 +41,7 @@ const (
 	sqlClassNoLogin     = "28" // prefix of every SQLSTATE of a refused login
 )
 
-// Wrap adds the operation's name and classifies driver errors. It keeps errors of package fferr and the server's text,
+// Wrap adds the operation's name and classifies driver errors. Errors of package fferr and the server's text are kept,
 // but never the values of parameters.
 func Wrap(op string, err error) error {
 	if err == nil {
@@ -75,8 +75,8 @@ func Wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }
 
-// OutcomeOf returns the reason that one of the engine's own transactions was not committed. Callers use [errors.Is] to
-// recognise errors that need another form of the operation.
+// OutcomeOf returns the reason why one of the engine's own transactions was not committed. Callers use [errors.Is] to
+// recognise errors requiring another form of the operation.
 func OutcomeOf(op string, err error) error {
 	if errors.Is(err, pgtx.ErrBusy) {
 		return Wrap(op, fferr.ErrBusy)
@@ -96,7 +96,7 @@ func (e *fallenThrough) Unwrap() error { return e.cause }
 
 func (e *fallenThrough) Is(target error) bool { return target == ErrFellThrough }
 
-// FellThrough recognises the SQLSTATEs with which a fast path reports a row that it can't handle.
+// FellThrough recognises the SQLSTATEs with which a fast path reports an unsupported row.
 func FellThrough(err error) error {
 	switch pgtx.SQLState(err) {
 	case sqlDivisionByZero, SQLUniqueViolation:
@@ -134,7 +134,7 @@ var (
 	ErrUndecided = errors.New("a group's row or policy, or the state of a dependent, can't be decided")
 )
 
-// ErrRepeated means that the call repeats one that succeeded, so nothing is written.
+// ErrRepeated means that the call repeats a successful one, so nothing is written.
 var ErrRepeated = errors.New("repetition of a call that succeeded")
 
 var (
@@ -143,24 +143,24 @@ var (
 )
 
 var (
-	// ErrFlowLock means that an operation found under its locks that it needs more flow locks than it holds. It rolls
-	// back and starts again with them, because a lock is never upgraded.
+	// ErrFlowLock means that an operation found, under its locks, that it needs more flow locks. It rolls back and
+	// starts again with all of its flow locks, because a lock is never upgraded.
 	ErrFlowLock = errors.New("needs the lock of a flow")
 
 	// ErrRefused means that items of a batch in a caller's transaction were refused. The savepoint is rolled back, so
-	// that nothing stays locked for them, and the others start again.
+	// nothing stays locked for refused items, and the others start again.
 	ErrRefused = errors.New("items were refused")
 )
 
-// ErrFellThrough means that a fast path met a row that it can't handle; nothing was written.
+// ErrFellThrough means that a fast path met an unsupported row; nothing was written.
 var ErrFellThrough = errors.New("the fast path does not serve a row")
 
 // Signals are errors between the parts of an operation. Nothing was written, and the operation continues in another
 // way.
 var Signals = []error{ErrFellThrough, ErrFlowLock, ErrManyFlows, ErrRefused, ErrRepeated, ErrFlowBusy}
 
-// signalError is a signal on its way through an operation. If it escapes, the operation reports [fferr.ErrContention] without
-// the signal's text.
+// signalError is a signal on its way through an operation. If a signal escapes, the operation reports
+// [fferr.ErrContention] without the signal's text.
 type signalError struct {
 	op     string
 	signal error

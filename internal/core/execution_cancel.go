@@ -20,12 +20,12 @@ type Cancellation struct {
 
 // Revokers of leases in lease events.
 const (
-	RevokedByHolder     = "backend" // its own call
+	RevokedByHolder     = "backend" // the holder's own call
 	RevokedByOperator   = "operator"
 	RevokedByReconciler = "reconciler" // a background job
 )
 
-// Sources of cancellations after a breach of a budget, and by a limit without room.
+// Sources of cancellations after a breach of a budget, and by a full limit.
 const (
 	CancelledByBudget = "budget"
 	CancelledByLimit  = "limit"

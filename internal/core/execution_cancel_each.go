@@ -13,10 +13,10 @@ type Cancel struct {
 	ID id.ExecutionID
 	Cancellation
 
-	// Check decides about an execution that hasn't ended: whether to cancel it, or why not. nil: always.
+	// Check decides whether to cancel an execution that hasn't ended, or returns the reason not to. nil: always cancel.
 	Check func(x *HeldExecution, phase state.LifecyclePhase) (cancels bool, err error)
 
-	Once bool // an execution that is already cancelled is an error too
+	Once bool // an already cancelled execution is an error too
 }
 
 // CancelEach cancels the executions at the positions in valid, and stores an outcome for each.

@@ -10,15 +10,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// HeldExecution is an execution whose row and current attempt are locked by a transaction, with the values that a later
-// statement read. The current attempt is the newest up to the execution's pointer.
+// HeldExecution is an execution whose row and current attempt are locked by a transaction, with values read by a later
+// statement. The current attempt is the newest up to the execution's pointer.
 //
-// Its predicates accept the literals of other programs too. They don't report unknown ones; [HeldExecution.check] does.
+// Predicates accept the literals of other programs too, and ignore unknown ones; [HeldExecution.check] refuses unknown
+// ones.
 type HeldExecution struct {
 	LockedExecution
-	*db.ReadHeldExecutionsRow // nil for an execution that does not exist
+	*db.ReadHeldExecutionsRow // nil for a missing execution
 
-	Awaited bool // an execution that has called it still needs its result; read by engine.Engine.readAwaited only
+	Awaited bool // a caller still needs the result; read by engine.Engine.readAwaited only
 }
 
 func (x *HeldExecution) notFound() error {
@@ -58,7 +59,7 @@ func (x *HeldExecution) Vector() (v state.Vector, err error) {
 	return v, nil
 }
 
-// Outcome returns how the execution ended, or none if it has not.
+// Outcome returns how the execution ended, or none for a live one.
 func (x *HeldExecution) Outcome() state.TerminalOutcome {
 	phase, err := normalise.LifecyclePhase(x.LifecyclePhase)
 	if err != nil {
@@ -98,7 +99,7 @@ func (x *HeldExecution) Terminal() bool { return IsTerminalPhase(x.LifecyclePhas
 
 func (x *HeldExecution) Active() bool { return x.LifecyclePhase == "active" }
 
-// Resumable reports whether its suspension was satisfied and it was not claimed since.
+// Resumable reports whether the suspension was satisfied and no worker has claimed the execution since.
 func (x *HeldExecution) Resumable() bool { return x.PublicState == "resumable" }
 
 func (x *HeldExecution) Runnable() bool {
@@ -109,27 +110,27 @@ func (x *HeldExecution) Runnable() bool {
 	return false
 }
 
-// Free reports whether it has no owner.
+// Free reports whether the execution has no owner.
 func (x *HeldExecution) Free() bool {
 	return x.OwnershipState == "unowned" || x.OwnershipState == "released"
 }
 
-// Eligible reports whether a worker may claim it, with a grant or without.
+// Eligible reports whether a worker may claim the execution, with a grant or without.
 func (x *HeldExecution) Eligible() bool {
 	return x.EligibilityState == "eligible_now" || x.EligibilityState == "pending_claim"
 }
 
-// Granted reports whether a worker has a grant for it and has not claimed it yet.
+// Granted reports whether a worker has an unused grant for the execution.
 func (x *HeldExecution) Granted() bool {
 	return x.Runnable() && x.Free() && x.EligibilityState == "pending_claim"
 }
 
 func (x *HeldExecution) Interrupted() bool { return x.AttemptState == "attempt_interrupted" }
 
-// Started reports whether it has a current attempt.
+// Started reports whether there is a current attempt.
 func (x *HeldExecution) Started() bool { return x.CurrentIndex >= 0 }
 
-// Leased reports whether a lease of its current attempt is recorded, live or not.
+// Leased reports whether a lease of the current attempt is recorded, live or not.
 func (x *HeldExecution) Leased() bool {
 	switch x.OwnershipState {
 	case "leased", "lease_expired_reclaimable", "lease_revoked":
@@ -138,18 +139,18 @@ func (x *HeldExecution) Leased() bool {
 	return false
 }
 
-// Live reports whether the lease of its current attempt has not expired, whatever its ownership state.
+// Live reports whether the lease of the current attempt has not expired, whatever the ownership state.
 func (x *HeldExecution) Live() bool {
 	return x.Started() && x.LeaseExpiresAtMs != nil && *x.LeaseExpiresAtMs > x.NowMs
 }
 
-// finished reports whether its current attempt neither runs nor continues later.
+// finished reports whether the current attempt neither runs nor continues later.
 func (x *HeldExecution) finished() bool {
 	outcome, err := normalise.AttemptOutcome(x.CurrentOutcome)
 	return x.Started() && err == nil && outcome.Finished(x.CurrentTerminalAtMs != nil)
 }
 
-// Reclaimable reports whether its worker lost the lease and another one may start a new attempt.
+// Reclaimable reports whether the worker lost the lease and another one may start a new attempt.
 func (x *HeldExecution) Reclaimable() bool {
 	if x.Active() {
 		return x.OwnershipState == "lease_expired_reclaimable" || x.OwnershipState == "lease_revoked" || !x.Live()
@@ -158,7 +159,7 @@ func (x *HeldExecution) Reclaimable() bool {
 		(x.CurrentOutcome == "lease_expired_reclaimable" || x.CurrentOutcome == "interrupted" && x.CurrentDelayUntilMs == nil)
 }
 
-// RaisedEpoch returns the fencing token that refuses every holder of the current attempt.
+// RaisedEpoch returns the fencing token that refuses every holder so far.
 func (x *HeldExecution) RaisedEpoch() int64 { return max(x.HighestEpoch, x.CurrentEpoch) + 1 }
 
 // Not returns a refusal because of the execution's state.
@@ -170,18 +171,18 @@ func (x *HeldExecution) Not(reason error) error {
 	return &fferr.StateError{Execution: x.ID, State: vector, Err: reason}
 }
 
-// Unstarted reports whether it was never claimed.
+// Unstarted reports whether the execution was never claimed.
 func (x *HeldExecution) Unstarted() bool {
 	return x.Runnable() && x.StartedAtMs == nil && !x.Resumable()
 }
 
-// Lease returns the lease of the current attempt by its storage key.
+// Lease returns the storage key of the current attempt's lease.
 func (x *HeldExecution) Lease() wire.LeaseTriple {
 	return wire.LeaseTriple{Execution: x.ID.UUID(), AttemptIndex: x.CurrentIndex, LeaseEpoch: x.CurrentEpoch}
 }
 
-// ReplayedAttempt returns the index of the attempt that the claim after a replay uses, and whether an existing attempt
-// restarts. This is the current one, unless another was scheduled after it and never claimed.
+// ReplayedAttempt returns the index of the attempt for the claim after a replay, and whether an existing attempt
+// restarts. The current attempt restarts, unless a later one was scheduled and never claimed.
 func (x *HeldExecution) ReplayedAttempt() (index int32, beginsAgain bool) {
 	switch {
 	case !x.Started():

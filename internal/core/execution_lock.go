@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// ExecutionReader returns the reader of transitions that change executions by their ids, whether or not they are leased.
+// ExecutionReader returns the reader for transitions of executions by id, leased or not.
 func ExecutionReader(c *Core, ids []id.ExecutionID) Reader[*HeldExecution] {
 	return Reader[*HeldExecution]{
 		c: c,
@@ -41,7 +41,7 @@ func ExecutionChunks(ids []id.ExecutionID, items []int) (chunks [][]int) {
 	return chunks
 }
 
-// readForecasts reads, without locks, the values that foresee which flows are needed: flow, phase, lost leases.
+// readForecasts reads, without locks, the values for predicting the needed flows: flow, phase, lost leases.
 func (c *Core) readForecasts(ctx context.Context, conn db.DBTX, items []*HeldExecution) error {
 	arrays := HeldArrays(items)
 	rows, err := c.Q.ReadExecutionForecasts(ctx, conn, db.ReadExecutionForecastsParams{
@@ -78,7 +78,7 @@ func (c *Core) lockCurrent(ctx context.Context, conn db.DBTX, items []*HeldExecu
 	return err
 }
 
-// readHeld reads the values that decide about locked executions.
+// readHeld reads the deciding values of locked executions.
 func (c *Core) readHeld(ctx context.Context, conn db.DBTX, items []*HeldExecution) error {
 	arrays := HeldArrays(items)
 	rows, err := c.Q.ReadHeldExecutions(ctx, conn, db.ReadHeldExecutionsParams{
@@ -98,15 +98,15 @@ func HeldArrays(items []*HeldExecution) (arrays ExecutionArrays) {
 	return arrays
 }
 
-// An operation is a call that changes one execution. R is its answer.
+// An Operation changes one execution. R is the answer.
 type Operation[R any] struct {
 	Op string // prefix of every error
 
-	// NeedsFlow reports whether the exclusive lock of a member's flow is needed. It may look at the phase and the lost
-	// leases; nil means never.
+	// NeedsFlow reports whether the exclusive lock of a member's flow is needed. Only the phase and the lost leases are
+	// known then; nil means never.
 	NeedsFlow func(x *HeldExecution) bool
 
-	// ReadMore reads values for judge that other operations don't need. Nil: there are none.
+	// ReadMore reads more values for the decision. Nil: none.
 	ReadMore func(ctx context.Context, conn db.DBTX, items []*HeldExecution) error
 
 	// LockKeys locks keys before the executions. Nil: none.
@@ -118,7 +118,7 @@ type Operation[R any] struct {
 	Write func(tx *Txn, x *HeldExecution) (R, error)
 }
 
-// Operate runs an operation on an execution. It waits for locks like the engine's other transactions.
+// Operate runs an operation on an execution, and waits for locks like the engine's other transactions.
 func Operate[R any](ctx context.Context, c *Core, x id.ExecutionID, o Operation[R]) (answer R, err error) {
 	if err := c.CheckExecution(x); err != nil {
 		return answer, Wrap(o.Op, err)

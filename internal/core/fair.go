@@ -33,21 +33,21 @@ type FairWork struct {
 // FairPlace is the place of an execution in the queue, by [Core.PlaceFair].
 type FairPlace struct {
 	Key    int64 // of its tenant
-	Ns     int64 // 0 until it is placed
-	LeftNs int64 // where the places begin that its tenant has left; 0 if it has left none
-	Near   bool  // its place is close to the head of the lane
+	Ns     int64 // 0: not placed yet
+	LeftNs int64 // the start of the places that the tenant has left; 0: none
+	Near   bool  // close to the head of the lane
 }
 
 func (w *FairWork) tenant() fairTenant {
 	return fairTenant{fairLine{w.Lane, w.Priority}, w.Namespace, w.Tenant}
 }
 
-// maxFairLook is the number of queue entries among which a creation looks for the head of a lane's fair work. If that many
-// executions without a tenant wait before it, new tenants stand by their age, as those do.
+// maxFairLook is the number of queue entries among which a creation searches the head of a lane's fair work. If so many
+// executions without a tenant wait before the head, new tenants are placed by age, as executions without a tenant are.
 const maxFairLook = 1000
 
-// nearPlaces is how many turns from the head of a lane an execution may be hidden behind the scan positions of claimers, since these
-// move on while it is created.
+// nearPlaces is how many turns from the head of a lane a new execution may be hidden behind the scan positions of
+// claimers, which advance during the creation.
 const nearPlaces = 1000
 
 // maxKnownLines is how many heads this process remembers.
@@ -59,7 +59,7 @@ type fairMemory struct {
 	heads map[fairLine]*fair.Head
 }
 
-// of returns the head of a line. A full memory is simply cleared: the next look begins at the front of the queue.
+// of returns the head of a line. A full map is simply cleared: the next search begins at the front of the queue.
 func (m *fairMemory) of(line fairLine) *fair.Head {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *fairMemory) of(line fairLine) *fair.Head {
 	return head
 }
 
-// A placing gives work its places. Its arrays are the parameters of one statement.
+// A placing assigns places to work. The arrays are the parameters of one statement.
 type placing struct {
 	lines   []fairLine
 	heads   []int64
@@ -105,12 +105,13 @@ func (p *placing) add(w *FairWork) {
 	p.tenants, p.keys, p.lineOf = append(p.tenants, tenant), append(p.keys, tenant.key()), append(p.lineOf, line)
 }
 
-// PlaceFair gives work its places in the queue, in order, by one statement that locks nothing. Without work it does nothing.
+// PlaceFair assigns places in the queue to work, in order, by one statement that locks nothing. Without work it does
+// nothing.
 //
-// Concurrent transactions may give out the same places of a tenant, which lets that tenant go ahead by as many executions.
-// The alternative is to wait for each other's transactions.
+// Concurrent transactions may assign the same places of a tenant, which then gets ahead by as many executions. The
+// alternative is to wait for each other's transactions.
 //
-// The executions of moved exist, and come back to the queue by the caller's transaction.
+// moved are existing executions returned to the queue by the caller's transaction.
 func (c *Core) PlaceFair(ctx context.Context, conn db.DBTX, work []*FairWork, moved ...pgtype.UUID) error {
 	if len(work) == 0 {
 		return nil
@@ -139,13 +140,13 @@ func (c *Core) PlaceFair(ctx context.Context, conn db.DBTX, work []*FairWork, mo
 // maxLeftPlaces is how many left places of a tenant one call deletes.
 const maxLeftPlaces = 1000
 
-// RecordPlaces returns the steps that record the places of work, behind the one that inserts them: the last one of each
-// tenant, and all of ids that callers have given, which may exist already. Places that tenants have left are deleted before.
-// Without fair ones there is no step.
+// RecordPlaces returns the steps for recording the places of work, after the insertion of the executions: the last
+// place of each tenant, and every place of an id given by a caller, which may exist already. Places left by tenants are
+// deleted before. Without fair work there is no step.
 func (c *Core) RecordPlaces(ctx context.Context, work []*FairWork) []Step {
 	var p db.EnsureFairPlacesParams
 	left := db.DropLeftPlacesParams{MaxItems: maxLeftPlaces}
-	var last map[int64]int // by tenant, of those that can't exist
+	var last map[int64]int // by tenant, for generated ids
 	for _, w := range work {
 		if w.LeftNs != 0 {
 			left.FairKeys, left.FromsNs = append(left.FairKeys, w.Key), append(left.FromsNs, w.LeftNs)
@@ -177,8 +178,7 @@ func (c *Core) RecordPlaces(ctx context.Context, work []*FairWork) []Step {
 	return steps
 }
 
-// ReturningFair returns an execution of a tenant that comes back to the queue, as [Core.PlaceReturning] needs it. Share is
-// the stored tenant and weight, as JSON.
+// ReturningFair returns a tenant's execution for [Core.PlaceReturning]. share is the stored tenant and weight, as JSON.
 func ReturningFair(x id.ExecutionID, lane string, priority int32, namespace, share string) *FairWork {
 	var stored struct {
 		Tenant string `json:"tenant"`
@@ -191,8 +191,8 @@ func ReturningFair(x id.ExecutionID, lane string, priority int32, namespace, sha
 	}
 }
 
-// PlaceReturning gives executions that come back to the queue the next places of their tenants, and notifies. The
-// caller has made them claimable, in the same transaction.
+// PlaceReturning assigns the next places of their tenants to executions returning to the queue, and notifies. The
+// caller has made the executions claimable, in the same transaction.
 func (c *Core) PlaceReturning(ctx context.Context, tx *Txn, work []*FairWork) error {
 	if len(work) == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (c *Core) PlaceReturning(ctx context.Context, tx *Txn, work []*FairWork) er
 	return nil
 }
 
-// lookFair reads where lines and tenants stand.
+// lookFair reads the heads of lines and the last places of tenants.
 func (c *Core) lookFair(ctx context.Context, conn db.DBTX, p *placing, moved []pgtype.UUID) error {
 	params := db.ListFairPlacesParams{
 		NowMs: c.NowMs(), MaxItems: maxFairLook, FairKeys: p.keys, MovedExecutions: append([]pgtype.UUID{}, moved...), // not NULL

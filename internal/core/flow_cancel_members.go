@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// TakeMembers locks the given members and their current attempts, in any state, and leaves out those that are locked.
-// members are in lock order, and the caller holds their flows exclusively.
+// TakeMembers locks the given members and their current attempts, in any state, and leaves out members locked by
+// others. members are in lock order, and the caller holds their flows exclusively.
 func (c *Core) TakeMembers(ctx context.Context, tx *Txn, members ExecutionArrays) (taken ExecutionArrays, err error) {
 	if members.Empty() {
 		return taken, nil
@@ -41,12 +41,12 @@ func (c *Core) TakeMembers(ctx context.Context, tx *Txn, members ExecutionArrays
 	return taken, err
 }
 
-// CancelMembers ends the members that have not ended as cancelled, with all consequences, and returns their ids in
-// order. It resolves their dependents in the flow, and skips those that can no longer run.
+// CancelMembers cancels the members that have not ended, with all consequences, and returns their ids in order. It
+// resolves their dependents in the flow, and skips dependents that can no longer run.
 //
-// The caller holds their flows exclusively. It has locked the members, in lock order, and their current attempts in
-// earlier statements: by [Core.TakeMembers], or by engine.Engine.lockMembers and LockMemberAttempts. NowMs was read after
-// that.
+// The caller holds the flows exclusively, and has locked the members, in lock order, and their current attempts in
+// earlier statements: by [Core.TakeMembers], or by engine.Engine.lockMembers and LockMemberAttempts. nowMs was read
+// after the locks.
 //
 // The number of statements does not depend on the number of members, only on the levels of skipped executions. After an
 // error the transaction must be rolled back.

@@ -15,30 +15,30 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxSkipLevels limits the levels of executions that one transaction skips. Deeper levels are left to
-// the job dispatch_completions, by events that are not marked as dispatched.
+// MaxSkipLevels limits the levels of executions skipped by one transaction. Deeper levels are left to the job
+// dispatch_completions, by events not marked as dispatched.
 const MaxSkipLevels = 64
 
-// EndedExecution is an execution that the current transaction has ended.
+// EndedExecution is an execution ended by the current transaction.
 type EndedExecution struct {
 	ID      id.ExecutionID
 	Flow    *id.FlowID
 	Outcome state.CompletionOutcome
 
-	// exclusive means that it succeeded, but its flow is held exclusively, so executions that waited for a failure may
-	// be skipped.
+	// Exclusive means that it succeeded while the flow is held exclusively, so executions waiting for a failure may be
+	// skipped.
 	Exclusive bool
 
-	// once means that no other program has replayed it, so no earlier end of it was counted.
+	// Once means that no other program has replayed the execution, so no earlier end was counted.
 	Once bool
 
-	// left means that some of its dependents are unresolved, so its event stays undispatched.
+	// Left means that some dependents are unresolved, so the event stays undispatched.
 	Left bool
 }
 
-// ResolveAndRecord applies the consequences of every transition into a terminal state: it resolves the dependents,
-// and finally appends the completion events. All of ended have the same outcome. The caller holds
-// the locks of their flows, shared for success, otherwise exclusive.
+// ResolveAndRecord applies the consequences of every transition into a terminal state: it resolves the dependents, and
+// finally appends the completion events. All of ended have the same outcome. The caller holds the locks of their flows,
+// shared for success, otherwise exclusive.
 func (c *Core) ResolveAndRecord(ctx context.Context, tx *Txn, ended []EndedExecution, nowMs int64) error {
 	if len(ended) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (c *Core) ResolveAll(
 	return c.ResolveDependents(ctx, tx, ended, groups, levels, nowMs)
 }
 
-// LockGroups locks the groups that successful members count for, and returns the number of downstreams.
+// LockGroups locks the downstream groups of successful members, and returns the number of downstreams.
 func (c *Core) LockGroups(ctx context.Context, conn db.DBTX, members FlowMemberArrays) (int64, error) {
 	if members.Empty() {
 		return 0, nil
@@ -76,8 +76,8 @@ func (c *Core) LockGroups(ctx context.Context, conn db.DBTX, members FlowMemberA
 }
 
 // ResolveDependents resolves the dependents of ended executions, and of executions skipped as a result, for at most the
-// given number of levels. It returns all ended executions, upstream first. It sets left on those with unresolved
-// dependents, which are too deep or can't be decided now. For a success the caller has locked the groups and passes
+// given number of levels. It returns all ended executions, upstream first, with Left set on executions with unresolved
+// dependents, which are too deep or can't be decided now. For a success the caller has locked the groups and gives
 // their number.
 func (c *Core) ResolveDependents(
 	ctx context.Context, tx *Txn, ended []EndedExecution, groups int64, levels int, nowMs int64,
@@ -125,13 +125,13 @@ func (c *Core) Record(ctx context.Context, tx *Txn, all []EndedExecution, nowMs 
 	return c.Q.InsertCompletionEvents(ctx, tx, events)
 }
 
-// resolve counts the edges of ended members in their downstream groups, and acts on each group that this decides: it
-// releases or skips the downstream. It returns the skipped executions, the number of groups found, and whether these
-// are certainly all. It marks the executions of frontier whose edges it left, because a group or downstream is in an
-// unknown state, or because they succeeded and a downstream that waits for a failure must be skipped, which requires
-// the flow's exclusive lock.
+// resolve counts the edges of ended members in their downstream groups, and releases or skips the downstream of each
+// group decided now. It returns the skipped executions, the number of groups found, and whether these are certainly
+// all. Executions of frontier are marked if edges stay open: because a group or downstream is in an unknown state, or
+// because of a success after which a downstream waiting for a failure must be skipped, which requires the flow's
+// exclusive lock.
 //
-// Each edge counts once, because resolving marks it. A group acts once, when its decision changes from undecided.
+// Each edge counts once, because resolving marks the edge. A group acts once, when the decision changes from undecided.
 func (c *Core) resolve(
 	ctx context.Context, tx *Txn, frontier []EndedExecution, nowMs int64,
 ) (skipped []EndedExecution, found int, whole bool, err error) {
@@ -164,7 +164,7 @@ func (c *Core) resolve(
 			rules, err = document.GroupFromStored(g.Policy)
 		}
 		if err != nil {
-			left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs) // reading the flow reports it
+			left.add(g.PartitionKey, g.FlowID, g.DownstreamEID, g.EdgeIDs) // reported when the flow is read
 			continue
 		}
 		if decision, staged := decide(g, rules, outcome.Bucket()); decision != document.Undecided {
@@ -207,13 +207,13 @@ func endedAmong(frontier []EndedExecution) map[id.ExecutionUUID]bool {
 	return over
 }
 
-// DecidedGroup is a group that was just decided.
+// DecidedGroup is a group decided just now.
 type DecidedGroup struct {
 	*db.ResolveEdgesRow
 	Decision document.Decision
 	Staged   StagedRange
-	over     bool // its downstream ended together with its upstreams
-	Cancels  bool // the rest of its upstreams
+	over     bool // the downstream ended together with the upstreams
+	Cancels  bool // cancels the remaining upstreams
 }
 
 // StagedRange is the range of counts of staged, unapplied edges for which a decision applies: at least from, and less
@@ -224,8 +224,9 @@ type StagedRange struct {
 
 // decide returns a group's decision if the edges just counted changed it, and Undecided otherwise.
 //
-// A staged, unapplied edge also holds a group open, but the counters don't include it. If their number is in the range,
-// the group was undecided before and is decided now. The statements that act on the decision count them; they are rare.
+// A staged, unapplied edge also holds a group open, but the counters don't include it. If the number of these edges is
+// in the range, the group was undecided before and is decided now. The statements that act on the decision count staged
+// edges, which are rare.
 func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (document.Decision, StagedRange) {
 	success, fail, skip := int64(g.SuccessCount), int64(g.FailCount), int64(g.SkipCount)
 	n := success + fail + skip + rules.Running(int64(g.RunningCount))
@@ -258,8 +259,8 @@ func decide(g *db.ResolveEdgesRow, rules document.Group, bucket state.Bucket) (d
 	return decision, staged
 }
 
-// MoveDownstream releases and skips the downstreams of decided groups, and returns the skipped ones. If a decided
-// downstream is in a state that the decision can't change, its edges are added to left.
+// MoveDownstream releases and skips the downstreams of decided groups, and returns the skipped ones. If the decision
+// can't change the state of a downstream, the downstream's edges are added to left.
 func (c *Core) MoveDownstream(
 	ctx context.Context, tx *Txn, decided []DecidedGroup, left *LeftEdges, nowMs int64,
 ) ([]EndedExecution, error) {
@@ -291,7 +292,7 @@ func (c *Core) MoveDownstream(
 	return skipped, c.leavePassedOver(ctx, tx, decided, moved, left)
 }
 
-// ReleaseDownstream makes the executions of satisfied groups eligible, and returns those that it changed.
+// ReleaseDownstream makes the executions of satisfied groups eligible, and returns the changed ones.
 func (c *Core) ReleaseDownstream(
 	ctx context.Context, tx *Txn, downstream DecidedArrays, nowMs int64,
 ) ([]db.ReleaseDownstreamRow, error) {
@@ -313,7 +314,7 @@ func (c *Core) ReleaseDownstream(
 	return rows, err
 }
 
-// SkipDownstream ends the executions of groups that can no longer be satisfied, and returns those that it ended.
+// SkipDownstream ends the executions of groups that can no longer be satisfied, and returns the ended ones.
 func (c *Core) SkipDownstream(ctx context.Context, tx *Txn, downstream DecidedArrays, nowMs int64) ([]EndedExecution, error) {
 	if downstream.Empty() {
 		return nil, nil
@@ -359,7 +360,7 @@ func (a *DecidedArrays) add(d *DecidedGroup) {
 	a.stagedBelow = append(a.stagedBelow, d.Staged.Below)
 }
 
-// MemberArrays returns the ended executions that are members of flows.
+// MemberArrays returns the members of flows among ended executions.
 func MemberArrays(ended []EndedExecution) FlowMemberArrays {
 	var members FlowMemberArrays
 	for _, x := range ended {
@@ -368,7 +369,7 @@ func MemberArrays(ended []EndedExecution) FlowMemberArrays {
 	return members
 }
 
-// AddGroup adds the downstream of a group whose decision includes its staged edges.
+// AddGroup adds the downstream of a group whose decision includes staged edges.
 func (a *DecidedArrays) AddGroup(flow id.FlowID, downstream id.ExecutionID) {
 	a.ExecutionArrays.Add(downstream.Partition(), downstream.UUID())
 	a.flows = append(a.flows, PgUUID(flow))
@@ -376,7 +377,7 @@ func (a *DecidedArrays) AddGroup(flow id.FlowID, downstream id.ExecutionID) {
 	a.stagedBelow = append(a.stagedBelow, math.MaxInt32)
 }
 
-// LeftEdges are edges that stay open although their upstreams have ended, with their downstream groups.
+// LeftEdges are edges left open although their upstreams have ended, with their downstream groups.
 type LeftEdges struct {
 	FlowMemberArrays
 	edges []pgtype.UUID
@@ -388,7 +389,7 @@ func (l *LeftEdges) add(partition int16, flow id.FlowID, downstream id.Execution
 	l.edges = append(l.edges, edges...)
 }
 
-// CancelRemaining returns the decided groups that cancel the rest of their upstreams.
+// CancelRemaining returns the decided groups whose remaining upstreams are to be cancelled.
 func CancelRemaining(decided []DecidedGroup) (groups DecidedArrays) {
 	for i := range decided {
 		if d := &decided[i]; d.Cancels {

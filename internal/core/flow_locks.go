@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// FlowSet is the set of flows that a transaction locks, with their partitions.
+// FlowSet is the set of flows locked by a transaction, with their partitions.
 type FlowSet struct {
 	counts id.Partitions
 	Flows  map[id.FlowID]int16
@@ -96,7 +96,8 @@ func (c *Core) HoldFlows(ctx context.Context, tx db.DBTX, set *FlowSet, exclusiv
 	return nil
 }
 
-// ShareFlows returns the statements that admit concurrent successes of members, but no structure changes.
+// ShareFlows returns the statements for shared locks of flows, which admit concurrent successes of members, but no
+// structure changes.
 func (c *Core) ShareFlows(ctx context.Context, set *FlowSet) []Step {
 	if set.Empty() {
 		return nil
@@ -120,7 +121,7 @@ func (c *Core) shareFlowRows(ctx context.Context, set *FlowSet) Step {
 	}
 }
 
-// TryFlowsShared is ShareFlows without waiting: it removes locked flows from set.
+// TryFlowsShared is ShareFlows without waiting: locked flows are removed from set.
 func (c *Core) TryFlowsShared(ctx context.Context, tx db.DBTX, set *FlowSet) error {
 	if set.Empty() {
 		return nil
@@ -131,7 +132,7 @@ func (c *Core) TryFlowsShared(ctx context.Context, tx db.DBTX, set *FlowSet) err
 	return err
 }
 
-// TryFlowsExclusive is LockFlowsExclusive without waiting: it removes locked flows from set.
+// TryFlowsExclusive is LockFlowsExclusive without waiting: locked flows are removed from set.
 func (c *Core) TryFlowsExclusive(ctx context.Context, tx db.DBTX, set *FlowSet) error {
 	if set.Empty() {
 		return nil

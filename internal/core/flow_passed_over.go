@@ -8,8 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// leaveUncounted reopens those edges of unsure that were marked although their group has no row. It marks the ended
-// executions with open edges, so that the job dispatch_completions counts them under the flow's exclusive lock.
+// leaveUncounted reopens edges of unsure that were marked although their group has no row. It marks the ended
+// executions with open edges, so that the job dispatch_completions counts the edges under the flow's exclusive lock.
 func (c *Core) leaveUncounted(ctx context.Context, tx *Txn, unsure, ended []EndedExecution) error {
 	members := MemberArrays(unsure)
 	if members.Empty() {
@@ -43,7 +43,7 @@ func (c *Core) leaveUncounted(ctx context.Context, tx *Txn, unsure, ended []Ende
 	return c.leaveEdges(ctx, tx, &left, ended)
 }
 
-// leaveEdges reopens edges that were just resolved, and marks their upstreams.
+// leaveEdges reopens edges resolved just before, and marks their upstreams.
 func (c *Core) leaveEdges(ctx context.Context, tx *Txn, left *LeftEdges, upstreams []EndedExecution) error {
 	if left.Empty() {
 		return nil

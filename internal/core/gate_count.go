@@ -13,11 +13,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// countPage is how many admissions one count of a key looks at: so many that are over, and so many that may be. A window of
-// 50,000 starts would otherwise make each pass read those that wait for a worker or run.
+// countPage is how many admissions of a key one count examines: as many settled ones as others. With a window of 50,000
+// starts, each pass would otherwise read the admissions of all executions that wait for a worker or run.
 const countPage = 1000
 
-// lookedAt is a position among the admissions of a key that are not settled.
+// lookedAt is a position among the unsettled admissions of a key.
 type lookedAt struct {
 	ms        int64
 	execution pgtype.UUID
@@ -26,8 +26,8 @@ type lookedAt struct {
 // fromFirst is before the first admission.
 var fromFirst = lookedAt{-1, pgtype.UUID{Valid: true}}
 
-// page notes how many admissions of a key a count examines, and from where on. All of them if an execution could be cancelled for
-// want of room, or if there is no window.
+// page notes how many admissions of a key a count examines, and from where on. A count examines all admissions if a
+// full limit cancels executions, or if there is no window.
 func (p *GateLocks) page(g gate.ID, t *TakenGate) {
 	t.page, t.looked = math.MaxInt32, fromFirst
 	if p.Whole || t.windowMs == 0 || t.WhenFull != "" && t.WhenFull != "wait" {
@@ -39,7 +39,7 @@ func (p *GateLocks) page(g gate.ID, t *TakenGate) {
 	}
 }
 
-// pagesOf returns the memory of counts of an engine.
+// pagesOf returns an engine's positions of counts.
 func pagesOf(c *Core) *gatePages {
 	return Memory(c, func() *gatePages { return &gatePages{} })
 }
@@ -70,8 +70,8 @@ func (m *gatePages) note(g gate.ID, at lookedAt) {
 	}
 }
 
-// Count counts the use of the limits whose bounds lack room for the needed units, page after page as long as the
-// pages have something to note.
+// Count counts the use of the limits whose bounds are too low for the needed units, page after page as long as counts
+// find changes.
 func (p *GateLocks) Count(ctx context.Context, tx *Txn, gates []gate.ID, needs func(*TakenGate) int64) error {
 	for {
 		short := slices.DeleteFunc(slices.Clone(gates), func(g gate.ID) bool {
@@ -167,7 +167,7 @@ func (p *GateLocks) noteCount(row *gateCount) {
 		t.looked = lookedAt{row.LookedAtMs, row.LookedExecutionID}
 		pagesOf(p.C).note(row.GateID.Bytes, t.looked)
 	}
-	// A start that is not known yet may come, or not: look again.
+	// While a start is unknown, count again.
 	if t.NextMs = 0; t.Starts != gate.None && row.FirstStartMs > 0 && t.Started >= t.Starts {
 		t.NextMs = row.FirstStartMs + t.windowMs
 		p.wakeAt(t.NextMs)

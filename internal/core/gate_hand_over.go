@@ -10,27 +10,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
-// HandOver gives the places of executions that a transaction completes to those that wait for them, in that transaction. Short
-// work is not paced by the gate then, which would hear of the ends first.
+// HandOver admits waiting executions to the places of completed ones, in the transaction of the completions. So short
+// work does not wait for the next pass of the gate.
 type HandOver struct {
 	c      *Core
 	params db.FreePlacesParams
-	admits bool // it admits, too: some execution waited lately
+	admits bool // admit too: some execution waited lately
 	freed  db.FreePlacesRow
 	rows   []db.AdmitNextRow
 }
 
-// awaitedFor is how long completions look for executions to admit after one has waited. Without this each completion beside limits
-// that have room would pay for the look.
+// awaitedFor is how long after a wait completions look for executions to admit. Otherwise each completion under limits
+// with free places would pay for the search.
 const awaitedFor = time.Second
 
-// awaitedPlaces notes when this process last knew of an execution that waits for a place.
+// awaitedPlaces notes when this process last knew of an execution waiting for a place.
 type awaitedPlaces struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-// AwaitedPlacesOf returns the note of an engine.
+// AwaitedPlacesOf returns the note of an engine, shared by all values bound to transactions and pools.
 func AwaitedPlacesOf(c *Core) *awaitedPlaces {
 	return Memory(c, func() *awaitedPlaces { return &awaitedPlaces{} })
 }
@@ -47,8 +47,8 @@ func (a *awaitedPlaces) lately() bool {
 	return time.Since(a.at) < awaitedFor
 }
 
-// HandOverOf returns the hand-over of completions, nil if none is known to have limits. In a caller's transaction there is none: a
-// lock of a limit would last as long as that.
+// HandOverOf returns the [HandOver] of completions, nil if none is known to have limits. Callers' transactions use
+// none: the lock of a limit would last until their end.
 func (c *Core) HandOverOf(n int, lease func(int) id.Fence) *HandOver {
 	var h *HandOver
 	for i := range n {
@@ -67,7 +67,7 @@ func (c *Core) HandOverOf(n int, lease func(int) id.Fence) *HandOver {
 	return h
 }
 
-// Steps returns the statements, which follow that of the completions. then is called after them.
+// Steps returns the statements to run after the completions. then is called after the last one.
 func (h *HandOver) Steps(ctx context.Context, then func()) []Step {
 	steps := []Step{func(conn db.DBTX) (err error) {
 		if h.freed, err = h.c.Q.FreePlaces(ctx, conn, h.params); err == nil && !h.admits {
@@ -89,8 +89,8 @@ func (h *HandOver) Steps(ctx context.Context, then func()) []Step {
 	})
 }
 
-// Announce wakes the lanes of the admitted executions, except those that the same transaction has claimed, and the gate if it
-// has to look.
+// Announce notifies the lanes of admitted executions, except executions claimed by the same transaction, and the gate
+// if a pass is needed.
 func (h *HandOver) Announce(due *Notifications, claimed []db.ClaimFromHeadRow) {
 	if h.freed.Awaited {
 		AwaitedPlacesOf(h.c).Note()

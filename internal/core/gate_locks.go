@@ -15,12 +15,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
-// GateLocks has the limits that a transaction has locked, and the admissions that it makes there.
+// GateLocks has the limits locked by a transaction, and the transaction's admissions at the limits.
 type GateLocks struct {
 	C       *Core
 	State   gate.State
 	Taken   map[gate.ID]*TakenGate
-	Missing []gate.ID               // limits that have no row
+	Missing []gate.ID               // limits without a row
 	Whole   bool                    // counts examine all admissions, not pages
 	uses    db.InsertGateUsesParams // admissions
 
@@ -34,15 +34,15 @@ type GateLocks struct {
 type TakenGate struct {
 	gate.Limit
 	windowMs int64
-	NextMs   int64 // when its window has room again; 0: unknown
+	NextMs   int64 // when the window admits again; 0: unknown
 	Name     string
 	WhenFull string
-	Awaited  bool // executions wait for it
-	Changed  bool // its row has to be written
+	Awaited  bool // executions wait here
+	Changed  bool // the row has to be written
 	used     bool
 	page     int32    // how many admissions a count examines
 	looked   lookedAt // where the next page begins
-	tired    bool     // the last page found little: the next pass goes on
+	tired    bool     // the last page found little: the next pass continues
 }
 
 // Begin forgets the locks, before a try.
@@ -52,7 +52,7 @@ func (p *GateLocks) Begin() {
 	p.State = gate.State{Limits: make(map[gate.ID]*gate.Limit), Exhausted: make(map[gate.ID]bool)}
 }
 
-// Take locks limits that are not locked by others, and notes their bounds.
+// Take locks limits, unless locked by others, and notes their bounds.
 func (p *GateLocks) Take(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
 	if len(gates) == 0 {
 		return nil
@@ -99,8 +99,8 @@ func (p *GateLocks) note(row *db.TakeGatesRow) {
 			t.Starts, t.windowMs = row.QuotaStarts, min(row.QuotaWindowSeconds, math.MaxInt64/2000)*1000
 		}
 	}
-	// Until then a count would find the window as full as the last one did, unless the limit has changed. Times that a clock wrote
-	// which was ahead mean nothing.
+	// Until NextAtMs a count would find the window as full as the last count did, unless the limit has changed. Times
+	// written by a clock ahead of the present one mean nothing.
 	ahead := row.UsedAtMs > row.NowMs || row.NextAtMs > row.NowMs+t.windowMs
 	if row.NextAtMs > row.NowMs && !ahead && row.ChangedAtMs < row.UsedAtMs && t.NeedsCount(1) {
 		t.Counted, t.NextMs = true, row.NextAtMs
@@ -158,14 +158,14 @@ func (p *GateLocks) Admissions(ctx context.Context) []Step {
 	return steps
 }
 
-// GatePartition is the partition of a key of a limit, and of a quota policy among these.
+// GatePartition returns the partition of the key of a limit or quota policy.
 func GatePartition(g gate.ID) int16 { return int16(g[0]) }
 
 func PgGate(g gate.ID) pgtype.UUID { return pgtype.UUID{Bytes: g, Valid: true} }
 
 func CompareGates(a, b gate.ID) int { return bytes.Compare(a[:], b[:]) }
 
-// ErrNegativeQuota refuses a quota policy that another program has stored.
+// ErrNegativeQuota refuses another program's quota policy with a negative limit.
 func ErrNegativeQuota(q id.QuotaPolicyID) error {
 	return Corrupt("ff_quota_policy", fmt.Errorf("policy %s has a negative limit", q))
 }

@@ -14,29 +14,29 @@ import (
 const (
 	ScanPage     = MaxBatch // rows per scan
 	SmallestTake = 64       // minimum number of rows offered to a transaction, because some may be locked
-	LateWaits    = 100      // waits of 50 ms for locks that only endings need
+	LateWaits    = 100      // waits of 50 ms for locks needed by endings only
 	comebacks    = 8        // busy flows to wait for, 50 ms each
 )
 
-// A Candidate is a due execution that a job found but has not locked yet.
+// A Candidate is a due execution found by a job but not locked yet.
 type Candidate struct {
 	Partition int16
 	Execution id.ExecutionUUID
 	Attempt   int32      // the attempt whose lease or time has ended
-	Flow      *id.FlowID // the flow whose exclusive lock its end needs; nil if none is expected
+	Flow      *id.FlowID // the flow whose exclusive lock the end needs; nil if none is expected
 }
 
-// A Pass is one call of a job. It never waits for locked flows and rows, but skips them. It examines each due row once,
-// however many are locked, and acts on at most a batch.
+// A Pass is one call of a job. It skips locked flows and rows instead of waiting, examines each due row once, however
+// many are locked, and acts on at most a batch.
 type Pass struct {
 	*Core
 	Op string
 
-	// act handles at most limit of the due rows that it can lock. It holds the locks of flows exclusively.
+	// act handles at most limit due rows, and skips locked ones. It holds the locks of flows exclusively.
 	act func(ctx context.Context, tx *Txn, flows *FlowSet, due []Candidate, limit int) (int, error)
 
 	busy  map[id.FlowID][]Candidate // skipped because of their flow
-	waits int                       // for locks that only endings need
+	waits int                       // for locks needed by endings only
 }
 
 // NewPass returns a pass of a job.
@@ -46,8 +46,8 @@ func (c *Core) NewPass(
 	return &Pass{Core: c.Impatient(), Op: op, act: act, busy: make(map[id.FlowID][]Candidate)}
 }
 
-// Through acts on up to batch rows found by scan. Each scan continues after the last one, and may itself handle up to
-// room rows. No row is examined twice, except those of a few busy flows.
+// Through acts on up to batch rows found by scan. Each scan continues after the last one, and may itself handle as many
+// rows as its argument says. No row is examined twice, except rows of a few busy flows.
 func (p *Pass) Through(
 	ctx context.Context, batch int, scan func(room int) (due []Candidate, done int, more bool, err error),
 ) (acted int, err error) {
@@ -131,7 +131,7 @@ func (p *Pass) try(ctx context.Context, due []Candidate, limit int) (int, error)
 	if p.waits++; len(free) == 1 || p.waits >= LateWaits {
 		return 0, nil
 	}
-	// In random order: after the last wait that a call may spend, the rest is left for the next call.
+	// In random order: after the last wait allowed for a call, the rest is left for the next call.
 	first, second := free[:len(free)/2], free[len(free)/2:]
 	if rand.IntN(2) == 0 {
 		first, second = second, first
@@ -144,8 +144,8 @@ func (p *Pass) try(ctx context.Context, due []Candidate, limit int) (int, error)
 	return acted + n, err
 }
 
-// comeBack queues once for the locks of a few flows that were busy, because a flow whose members complete all the time
-// is hardly ever free. They are chosen at random, so that none is left out forever.
+// comeBack queues once for the locks of a few busy flows, because a flow whose members complete all the time is hardly
+// ever free. The flows are chosen at random, so none is left out forever.
 func (p *Pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 	if p.Tx != nil {
 		return 0, nil // a caller's transaction might wait long
@@ -172,8 +172,8 @@ func (p *Pass) comeBack(ctx context.Context, limit int) (acted int, err error) {
 	return acted, nil
 }
 
-// LockCurrentAttempts locks the current attempts of locked executions, and returns them by execution. Locked attempts
-// are marked busy.
+// LockCurrentAttempts locks the current attempts of locked executions, and returns the attempts by execution. Attempts
+// locked by others are marked busy.
 func (c *Core) LockCurrentAttempts(
 	ctx context.Context, tx db.DBTX, executions ExecutionArrays,
 ) (map[id.ExecutionUUID]db.TakeCurrentAttemptsRow, error) {

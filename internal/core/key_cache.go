@@ -15,8 +15,8 @@ const (
 	maxUnknownKeys = 10
 )
 
-// KeyCache remembers the keys that verify tokens, so that checking a token costs no statement. A key that is not in it is
-// read before its token is refused, but made-up ids cause at most [maxUnknownKeys] reads a second.
+// KeyCache remembers the keys that verify tokens, so that checking a token costs no statement. Before a token with an
+// unknown key is refused, the keys are read again, but made-up ids cause at most [maxUnknownKeys] reads a second.
 type KeyCache struct {
 	mu         sync.Mutex
 	generation int // raised by forget
@@ -24,16 +24,16 @@ type KeyCache struct {
 	readAt     time.Time // zero: never
 
 	second  time.Time // when the present second of unknown keys began
-	unknown int       // unknown keys in it
+	unknown int       // unknown keys in that second
 }
 
 // VerifyingKey is a key of the cache.
 type VerifyingKey struct {
 	Secret wire.Secret
-	Until  time.Time // the end of its grace, or a time after the end of the cache's
+	Until  time.Time // the end of the grace, or a time after the end of the cached entry
 }
 
-// Get returns the key with an id, or nil. If read is true, the answer is not known before the keys have been read again.
+// Get returns the key with an id, or nil. If read is true, the answer is unknown until the keys have been read again.
 func (c *KeyCache) Get(kid string, now time.Time) (key *VerifyingKey, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *KeyCache) Get(kid string, now time.Time) (key *VerifyingKey, read bool)
 		c.second, c.unknown = now, 0
 	}
 	if c.unknown >= maxUnknownKeys {
-		return nil, false // the keys have been read within this second
+		return nil, false // the keys have been read within the second
 	}
 	c.unknown++
 	return nil, true
@@ -63,7 +63,7 @@ func (c *KeyCache) Began() int {
 	return c.generation
 }
 
-// Keep stores keys that were read from the given time on, unless a rotation was committed in the meantime.
+// Keep stores keys read from the given time on, unless a rotation was committed in the meantime.
 func (c *KeyCache) Keep(keys map[string]VerifyingKey, readAt time.Time, mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *KeyCache) Keep(keys map[string]VerifyingKey, readAt time.Time, mark int
 	}
 }
 
-// forget empties the cache: this process has changed the keys.
+// forget empties the cache after a change of the keys by this process.
 func (c *KeyCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,5 +80,5 @@ func (c *KeyCache) forget() {
 	c.keys, c.readAt, c.unknown = nil, time.Time{}, 0
 }
 
-// KeyGrace is how long a key that another program retired still verifies grants. That program does not store an end.
+// KeyGrace is how long a key retired by another program still verifies grants. The other program stores no end.
 const KeyGrace = 24 * time.Hour

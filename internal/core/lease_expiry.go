@@ -23,7 +23,7 @@ func NewLostLeases(nowMs int64) *lostLeases {
 
 func (s *lostLeases) Len() int { return len(s.returns.ExecutionIDs) + s.ends.Len() }
 
-// Add adds an attempt, unless it has lost too many leases and its execution may not end now.
+// Add adds an attempt, unless too many leases were lost and the execution may not end now.
 func (s *lostLeases) Add(a EndingAttempt, tooOften, mayEnd bool) {
 	switch {
 	case !tooOften:
@@ -40,7 +40,7 @@ func (s *lostLeases) Add(a EndingAttempt, tooOften, mayEnd bool) {
 	}
 }
 
-// WriteLost returns executions to their lanes, or ends those that lost too many leases.
+// WriteLost returns executions to their lanes, or ends executions after too many lost leases.
 func (c *Core) WriteLost(ctx context.Context, tx *Txn, s *lostLeases) error {
 	if len(s.returns.ExecutionIDs) > 0 {
 		lanes, err := c.Q.ReleaseExpiredLeases(ctx, tx, s.returns)

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// LeaseFacts has the values that a fence checks. A nil pointer is an execution that does not exist.
+// LeaseFacts has the values checked by a fence. A nil pointer is a missing execution.
 type LeaseFacts db.ReadLeasesRow
 
 func (c *Core) ReadLeases(ctx context.Context, conn db.DBTX, arrays LeaseArrays) (map[int]*LeaseFacts, error) {
@@ -44,9 +44,9 @@ func (f *LeaseFacts) missing(l id.Fence) error {
 	return nil
 }
 
-// Fence checks a holder's call. It checks in this order: the attempt exists; the epoch is the given one; this very call
-// did not succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt
-// is the current one; the lease is live. It returns nil if the call may continue, and [ErrRepeated] if it succeeded
+// Fence checks a holder's call, in order: the attempt exists; the epoch is the given one; the very same call did not
+// succeed before (only if repeated is given); the lease was not revoked; the execution is active; the attempt is the
+// current one; the lease is live. The result is nil if the call may continue, and [ErrRepeated] if the call succeeded
 // before. See docs/internals/decisions.md#fences.
 func (f *LeaseFacts) Fence(l id.Fence, repeated func(*LeaseFacts) bool) error {
 	if err := f.missing(l); err != nil {

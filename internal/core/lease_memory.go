@@ -14,14 +14,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// maxRemembered limits the leases that a process remembers. Others are settled like a lease from a handle: a member's
-// needs one more read, and its lease timer is checked when it is due.
+// maxRemembered limits the leases remembered by a process. Others are settled like a lease from a handle: a member's
+// needs one more read, and the lease timer is checked when due.
 const maxRemembered = 100_000
 
 // firstSweep is the number of remembered leases at which expired ones are first removed.
 const firstSweep = 1024
 
-// LeaseMemory remembers the leases that a process claimed, until they end, are lost or expire. It only saves work;
+// LeaseMemory remembers the leases claimed by a process, until their end, loss or expiry. It only saves work;
 // correctness does not depend on it.
 type LeaseMemory struct {
 	mu      sync.Mutex
@@ -36,8 +36,8 @@ type LeaseMemory struct {
 type remembered struct {
 	timer *LeaseTimer   // nil if the claim may have been rolled back
 	flow  id.FlowID     // zero outside a flow
-	gates []pgtype.UUID // of its limits
-	until int64         // milliseconds of this process's clock, used only by this memory
+	gates []pgtype.UUID // of the limits
+	until int64         // milliseconds of the process's clock, used only by LeaseMemory
 }
 
 // Leased has the facts of a claimed lease.
@@ -49,7 +49,7 @@ type Leased struct {
 	TTL     time.Duration
 }
 
-// Learn remembers the leases of a claim, which share one row of lease timers, or nil if it may not exist.
+// Learn remembers the leases of a claim, which share one row of lease timers. timer is nil if the row may not exist.
 func (m *LeaseMemory) Learn(claimed []Leased, timer *LeaseTimer) {
 	if len(claimed) == 0 || timer == nil && !slices.ContainsFunc(claimed, func(l Leased) bool { return l.Flow != nil || l.Limited }) {
 		return
@@ -101,7 +101,7 @@ func (m *LeaseMemory) FlowsOf(n int, lease func(int) id.Fence) []*id.FlowID {
 	return flows
 }
 
-// GatesOf returns the limits of a lease, nil if it has none or is unknown.
+// GatesOf returns the limits of a lease, nil without limits or for an unknown lease.
 func (m *LeaseMemory) GatesOf(of id.Fence) []pgtype.UUID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +120,7 @@ func (m *LeaseMemory) outside(n int, lease func(int) id.Fence) bool {
 	return true
 }
 
-// RenewedLease is a lease that was renewed, or lost.
+// RenewedLease is a renewed or lost lease.
 type RenewedLease struct {
 	id.Fence
 	TTL  time.Duration
@@ -144,7 +144,7 @@ func (m *LeaseMemory) Renewed(leases []RenewedLease) {
 	}
 }
 
-// Ended removes leases that their holder ended in a committed transaction, and counts them as ended.
+// Ended removes leases ended by their holder in a committed transaction, and counts their timers down.
 func (m *LeaseMemory) Ended(fences []id.Fence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,7 +157,7 @@ func (m *LeaseMemory) Ended(fences []id.Fence) {
 	}
 }
 
-// Forget removes leases that were lost. Their timers will be checked.
+// Forget removes lost leases. Their timers will be checked.
 func (m *LeaseMemory) Forget(fences []id.Fence) {
 	if len(fences) == 0 {
 		return
@@ -178,31 +178,31 @@ func (m *LeaseMemory) takeEnded() []*LeaseTimer {
 	return taken
 }
 
-// A LeaseTimer is a row of ffx_lease_timer that a claim of this process wrote. If its holder has ended all its
-// leases, as nearly always, they need no check at their expiry.
+// A LeaseTimer is a row of ffx_lease_timer written by a claim of this process. If the holder has ended all leases of
+// the timer, as nearly always, no check is needed at their expiry.
 //
-// A timer is only deleted if this process knows that the ends were committed. The check finds all other cases: leases
-// settled by another process or in a caller's transaction, and unknown outcomes.
+// A timer is only deleted if all ends are known to be committed. The check finds all other cases: leases settled by
+// another process or in a caller's transaction, and unknown outcomes.
 type LeaseTimer struct {
 	DueMs int64
 	ID    id.LeaseID
-	open  int // leases not known to have ended; under the memory's lock
+	open  int // leases not known to have ended; under the lock of LeaseMemory
 }
 
-// maxEndedTimers limits the timers kept until the next upkeep.Upkeep.ExpireLeases. If a process never calls it, other
-// processes check the leases.
+// maxEndedTimers limits the timers kept until the next upkeep.Upkeep.ExpireLeases. If a process never calls
+// ExpireLeases, other processes check the leases.
 const maxEndedTimers = 10_000
 
-// over records that a lease of t has ended, and reports whether it was the last.
+// over counts the end of a lease of t, and reports whether none is left.
 func (t *LeaseTimer) over() bool {
 	t.open--
 	return t.open == 0
 }
 
-// ForgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error they will be checked.
+// ForgetLeaseTimers deletes the rows of timers whose leases have all ended. After an error the leases will be checked.
 func (c *Core) ForgetLeaseTimers(ctx context.Context, op string) error {
 	if c.Tx != nil {
-		return nil // it may be rolled back
+		return nil // the ends may be rolled back
 	}
 	for ended := range slices.Chunk(c.Leases.takeEnded(), MaxBatch) {
 		var params db.ForgetLeaseTimersParams

@@ -20,15 +20,15 @@ func (l LimitID) compare(other LimitID) int {
 	return cmp.Or(cmp.Compare(l.Namespace, other.Namespace), cmp.Compare(l.Name, other.Name))
 }
 
-// maxKnownLimits is the number of limits that an engine remembers as declared.
+// maxKnownLimits is the number of limits remembered as declared by an engine.
 const maxKnownLimits = 10_000
 
-// knownLimitAge is how long an engine relies on a rule that it has read. Another version of the program may have declared another
-// one since.
+// knownLimitAge is how long an engine relies on a rule read before. Another version of the program may have declared
+// another rule since.
 const knownLimitAge = time.Minute
 
-// KnownLimits are limits that the database has, with their declared rules. Declaring one again changes nothing, so a full set is
-// simply cleared.
+// KnownLimits are limits known to exist, with their declared rules. Declaring a limit again changes nothing, so a full
+// set is simply cleared.
 type KnownLimits struct {
 	mu    sync.RWMutex
 	known map[LimitID]knownLimit
@@ -39,7 +39,7 @@ type knownLimit struct {
 	since time.Time
 }
 
-// Get returns the rule of a limit, unless this process has to read it.
+// Get returns the rule of a limit, unless the caller has to read the rule.
 func (l *KnownLimits) Get(limit LimitID, now time.Time) (LimitRule, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -78,15 +78,15 @@ const (
 // LimitRule is the declared rule of a limit.
 type LimitRule struct {
 	Units    int64
-	WindowMs int64 // 0: it limits how many run at once
+	WindowMs int64 // 0: a limit of units running at once
 	WhenFull string
 	fraction bool // the window has a fraction of a millisecond
 }
 
-// Concurrency returns the rule that lets n units run at once.
+// Concurrency returns the rule for n units running at once.
 func Concurrency(n int) LimitRule { return LimitRule{Units: int64(n), WhenFull: "wait"} }
 
-// Rate returns the rule that lets n units start within a window.
+// Rate returns the rule for n units started within a window.
 func Rate(n int, window time.Duration) LimitRule {
 	rule := LimitRule{Units: int64(n), WindowMs: window.Milliseconds(), WhenFull: "wait", fraction: window%time.Millisecond != 0}
 	if window <= 0 {
@@ -95,7 +95,7 @@ func Rate(n int, window time.Duration) LimitRule {
 	return rule
 }
 
-// Check refuses a rule with a mistake. field and name are its place.
+// Check refuses a rule with a mistake. The error names field and name.
 func (r *LimitRule) Check(field, name string) error {
 	if reason := r.Mistake(); reason != "" {
 		return Invalid(field+" "+strconv.Quote(name), reason)

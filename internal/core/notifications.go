@@ -12,32 +12,32 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Channels that are notified after a commit. A notification is a hint: a process that misses one finds the rows at its
-// next poll.
+// Channels notified after a commit. A notification is a hint: after a missed one, a process finds the rows at its next
+// poll.
 const (
-	ReadyChannel      = "ffx_ready"   // payload: the lane that has work
+	ReadyChannel      = "ffx_ready"   // payload: the lane with work
 	ResumedChannel    = "ffx_resumed" // payload: the lane on which an interrupted attempt may continue
 	leaseChannel      = "ff_lease_event"
 	CompletionChannel = "ff_completion"
-	LostChannel       = "ffx_lost" // payload: the worker instance that lost a lease
+	LostChannel       = "ffx_lost" // payload: the worker instance with a lost lease
 	operatorChannel   = "ff_operator_event"
 	signalChannel     = "ff_signal_event"
 	ScheduleChannel   = "ffx_schedule" // payload: "changed"; a schedule may be due sooner
-	GateChannel       = "ffx_gate"     // payload: "changed"; a budget or limit may have room for waiting executions
+	GateChannel       = "ffx_gate"     // payload: "changed"; a budget or limit may admit waiting executions
 )
 
-// Notifying is the part of an engine that sends and receives notifications.
+// Notifying sends and receives an engine's notifications.
 type Notifying struct {
 	Notifier     *notify.Notifier
 	Listener     *notify.Listener
 	Undispatched chan struct{} // buffered for one; signals completions to dispatch
-	Delayed      chan struct{} // buffered for one; signals that an execution was delayed
+	Delayed      chan struct{} // buffered for one; signals delayed executions
 	Unneeded     chan struct{} // buffered for one; signals siblings to cancel
 	CallEnded    chan struct{} // buffered for one; signals ends of called executions
 	SeatLeft     chan struct{} // buffered for one; signals ends of members of sequences
-	Rescheduled  chan struct{} // buffered for one; signals that a schedule was added or changed
-	Gated        chan struct{} // buffered for one; signals that a budget or limit may admit executions
-	OverBudget   chan struct{} // buffered for one; signals executions that a breach in an InTx cancels
+	Rescheduled  chan struct{} // buffered for one; signals added and changed schedules
+	Gated        chan struct{} // buffered for one; signals possible admissions by a budget or limit
+	OverBudget   chan struct{} // buffered for one; signals executions to cancel after a breach in an InTx
 	Resumed      *Resumptions
 }
 
@@ -58,8 +58,8 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) *Notifying {
 	}
 }
 
-// Resumptions counts notifications of the resumed channel, for the lanes that have claimers. A claimer whose count has
-// changed knows that its scan positions hide work.
+// Resumptions counts notifications of the resumed channel, for lanes with claimers. A changed count means work hidden
+// by the claimers' scan positions.
 type Resumptions struct{ byLane sync.Map }
 
 // Of returns the count of a lane, and counts from then on.
@@ -75,27 +75,27 @@ func (r *Resumptions) Count(lane string) {
 	}
 }
 
-// Notifications are the notifications that one transaction sends after its commit.
+// Notifications are the notifications to send after the commit of one transaction.
 type Notifications struct {
 	notify.Set
 	left     bool // a completion event to dispatch
 	Delayed  bool // an execution to promote later
 	unneeded bool // a group whose remaining upstreams should be cancelled
 	Keys     bool // the keystore has changed
-	schedule bool // a schedule that may be due soon
-	gate     bool // a budget or limit that may admit executions
+	schedule bool // a schedule may be due soon
+	gate     bool // a budget or limit may admit executions
 	sequence bool // an end of a member of a sequence
 	Over     bool // executions to cancel, because a budget is over, in an InTx
 }
 
-// Lane notifies that a lane has work.
+// Lane notifies of work on a lane.
 func (n *Notifications) Lane(lane string) { n.Add(ReadyChannel, lane) }
 
-// Resumed notifies like lane, and also that the work is hidden by scan positions.
+// Resumed notifies of work on a lane hidden by scan positions.
 func (n *Notifications) Resumed(lane string) { n.Add(ResumedChannel, lane) }
 
-// SequenceEnded notifies that a member of a sequence has ended on a lane. The next one is probably on the same lane, hidden by
-// scan positions.
+// SequenceEnded notifies of the end of a sequence's member on a lane. The next one is probably on the same lane, hidden
+// by scan positions.
 func (n *Notifications) SequenceEnded(lane string) {
 	n.sequence = true
 	n.Resumed(lane)
@@ -110,13 +110,13 @@ func (n *Notifications) OperatorEvents() { n.Add(operatorChannel, "") }
 // SignalEvents notifies of signal events.
 func (n *Notifications) SignalEvents() { n.Add(signalChannel, "") }
 
-// Rescheduled notifies that a schedule may be due sooner than it was.
+// Rescheduled notifies of a schedule possibly due sooner than before.
 func (n *Notifications) Rescheduled() {
 	n.schedule = true
 	n.Add(ScheduleChannel, "changed")
 }
 
-// Gated notifies that executions wait for a budget or limit, or that one may have room.
+// Gated notifies of executions waiting for a budget or limit, and of free places.
 func (n *Notifications) Gated() {
 	n.gate = true
 	n.Add(GateChannel, "changed")
@@ -134,24 +134,23 @@ func StreamOf(l id.Fence) StreamKey { return StreamKey{Execution: l.Execution, A
 // Channel returns the channel of notifications for readers.
 func (k StreamKey) Channel() string { return wire.StreamChannel(k.Execution.UUID(), int32(k.Attempt)) }
 
-// Stream notifies readers of a stream that it has frames, or has ended.
+// Stream notifies the readers of a stream of new frames, or of the end.
 func (n *Notifications) Stream(k StreamKey) { n.AddSoon(k.Channel(), "") }
 
 // Completions notifies of completion events.
 func (n *Notifications) Completions() { n.Add(CompletionChannel, "") }
 
-// Lost notifies a worker instance that another call has ended or taken a lease of it.
+// Lost notifies a worker instance of a lease ended or taken by another call.
 func (n *Notifications) Lost(instance string) {
 	if instance != "" && len(instance) <= maxLostPayload {
 		n.Add(LostChannel, instance)
 	}
 }
 
-// maxLostPayload is the longest instance name that is sent. Another program may have stored one that is too long for a
-// notification.
+// maxLostPayload is the longest instance name sent. Another program may have stored a name too long for a notification.
 const maxLostPayload = 1024
 
-// undispatched wakes only this engine. Other processes find the event by polling.
+// undispatched signals only this engine. Other processes find the event by polling.
 func (n *Notifications) undispatched() { n.left = true }
 
 // Include merges the notifications of a nested transaction.
@@ -205,7 +204,7 @@ func (c *Core) PassOn(due *Notifications) {
 	}
 }
 
-// noter is a transaction that collects the notifications to send after its commit.
+// noter is a transaction collecting the notifications to send after its commit.
 type noter interface{ note(due *Notifications) }
 
 // Remind sends a value to a channel unless its buffer is full.
@@ -216,8 +215,9 @@ func Remind(c chan<- struct{}) {
 	}
 }
 
-// SequenceEnded notes ends of executions of sequences. The next ones may be on any lane, hidden by the scan positions of
-// claimers. Other processes hear of the given lanes, since most sequences keep to one; on others they find them by polling.
+// SequenceEnded notes ends of executions of sequences. The next executions may be on any lane, hidden by the scan
+// positions of claimers. Other processes are notified of the given lanes only, since most sequences keep to one lane;
+// polling finds executions on other lanes.
 func (c *Core) SequenceEnded(lanes []string) {
 	var due Notifications
 	for _, lane := range lanes {
@@ -235,8 +235,8 @@ func (c *Core) seatFreed() {
 	Remind(c.SeatLeft)
 }
 
-// OnNotification calls wake for the notifications of a channel until stop is called, and if connects is true after each new
-// connection too. Without wake there is nothing to call.
+// OnNotification calls a function for the notifications of a channel until stop is called, and if connects is true
+// after each new connection too. nil is never called.
 func (c *Core) OnNotification(channel string, connects bool, wake func()) (stop func()) {
 	if wake == nil {
 		return func() {}
@@ -248,7 +248,7 @@ func (c *Core) OnNotification(channel string, connects bool, wake func()) (stop 
 	})
 }
 
-// newListener returns the listener that all waiting calls of an engine on pool share.
+// newListener returns the listener shared by all waiting calls of an engine on pool.
 func newListener(pool *pgxpool.Pool, cfg Config) *notify.Listener {
 	switch {
 	case cfg.NoListener:

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// CursorOf encodes the key of a page's last item, with a checksum that differs for each list.
+// CursorOf encodes the key of a page's last item, with a checksum specific to the list.
 func CursorOf(list string, key []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(cursorSum(list, key), key...))
 }

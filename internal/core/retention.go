@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Forever is the retention of subjects that are never deleted, in milliseconds.
+// Forever is the retention of subjects kept forever, in milliseconds.
 const Forever = math.MaxInt64
 
 // RetentionMs returns a retention in milliseconds, rounded up.
@@ -20,7 +20,7 @@ func RetentionMs(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// DropEnded returns the statements that delete locked executions with all their data.
+// DropEnded returns the statements for deleting locked executions with all their data.
 func (c *Core) DropEnded(ctx context.Context, arrays ExecutionArrays, used db.GetRetainedTablesRow, dropped *int64) []Step {
 	partitions, executions := arrays.Partitions, arrays.Executions
 	var steps []Step

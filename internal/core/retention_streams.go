@@ -15,13 +15,13 @@ const (
 	// MaxDroppedFrames is about how many frames a transaction of retention deletes.
 	MaxDroppedFrames = 20_000
 
-	// maxFramePages is how many executions with more frames than a transaction has room for are tried in it. Most have
-	// fewer frames than they wrote, and fit.
+	// maxFramePages is how many executions a transaction tries although they wrote more frames than it may still
+	// delete. Most keep fewer frames than they wrote, and fit.
 	maxFramePages = 8
 )
 
-// Shorten makes room for the frames of locked executions that are about to be deleted, and returns those that don't fit
-// into this transaction. They lose some of their frames now, and are deleted later.
+// Shorten limits the frames deleted with locked executions in a transaction, and returns the executions with too many.
+// Such an execution loses some frames now, and is deleted later.
 func (c *Core) Shorten(ctx context.Context, conn db.DBTX, x ExecutionArrays) (map[id.ExecutionUUID]bool, error) {
 	sizes, err := c.Q.ListStreamSizes(ctx, conn, db.ListStreamSizesParams{PartitionKeys: x.Partitions, ExecutionIDs: x.Executions})
 	if err != nil || len(sizes) == 0 {
@@ -31,7 +31,7 @@ func (c *Core) Shorten(ctx context.Context, conn db.DBTX, x ExecutionArrays) (ma
 	for _, row := range sizes {
 		frames[row.ExecutionID] = row.Frames
 	}
-	// Those with few frames first, so that a long stream delays no others.
+	// Executions with few frames come first, so a long stream delays no others.
 	order := make([]int, len(x.Executions))
 	for i := range order {
 		order[i] = i
@@ -53,7 +53,7 @@ func (c *Core) Shorten(ctx context.Context, conn db.DBTX, x ExecutionArrays) (ma
 			if err != nil {
 				return nil, err
 			}
-			if dropped == 0 { // it keeps fewer than it wrote, at most as many as there was room for
+			if dropped == 0 { // it keeps fewer frames than it wrote, at most room
 				room /= 2
 				continue
 			}

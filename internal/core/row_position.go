@@ -4,7 +4,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// RowPosition is the key of a row; the zero value stands before the first one.
+// RowPosition is the key of a row; the zero value is before the first row.
 type RowPosition struct {
 	Partition int16
 	Key       pgtype.UUID

@@ -43,7 +43,7 @@ func (c *Core) CheckSequence(namespace id.Namespace, key string) (SequenceID, er
 	return SequenceOf(string(namespace), key), CheckText("sequence key", key, MaxSequenceKey)
 }
 
-// AdvanceSequences gives the first members of sequences their turn. It returns those that are busy.
+// AdvanceSequences gives the first members of sequences their turn, and returns the busy sequences.
 func (c *Core) AdvanceSequences(ctx context.Context, tx *Txn, sequences []SequenceID, nowMs int64) (map[SequenceID]bool, error) {
 	params := db.AdvanceSequencesParams{NowMs: nowMs}
 	for _, s := range sequences {

@@ -19,9 +19,9 @@ type HeldLease struct {
 
 func (x *HeldLease) notFound() error { return x.Facts.missing(x.Fence) }
 
-// Settlement returns the transition that ends leases: it acts on the items whose fence holds. repeated reports whether
-// an item shows that this very call succeeded before, and again returns the answer then. An execution that is given
-// twice in a chunk gets the outcome of the first.
+// Settlement returns the transition for ending leases: it acts on the items whose fence holds. repeated reports whether
+// an item shows an earlier success of the very same call, and again returns the answer then. An execution given twice
+// in a chunk gets the outcome of the first.
 func Settlement[V any](
 	c *Core, op string, lease func(n int) id.Fence, repeated func(x *HeldLease) bool, again func(x *HeldLease) V,
 ) Transition[*HeldLease, V] {
@@ -51,8 +51,7 @@ func Settlement[V any](
 	}
 }
 
-// Settle runs a settlement, and forgets the leases that it settled or found lost. Those that it has ended need no check at
-// their expiry.
+// Settle runs a settlement, and forgets the settled and lost leases. Ended leases need no check at their expiry.
 func Settle[V any](ctx context.Context, t Transition[*HeldLease, V], lease func(n int) id.Fence, chunks [][]int, outcomes []fferr.Outcome[V]) error {
 	items := slices.Concat(chunks...)
 	if err := t.Run(ctx, chunks, outcomes); err != nil {
@@ -101,7 +100,7 @@ func LeaseChunks(items []int, lease func(n int) id.Fence, flow func(n int) *id.F
 	return chunks
 }
 
-// readRetryFacts reads, without locks, the rows that predict the flow locks.
+// readRetryFacts reads, without locks, the rows for predicting the flow locks.
 func (c *Core) readRetryFacts(ctx context.Context, conn db.DBTX, items []*HeldLease) error {
 	arrays := arraysOf(items)
 	rows, err := c.Q.ReadRetryFacts(ctx, conn, db.ReadRetryFactsParams{
@@ -137,7 +136,7 @@ func (c *Core) lockAttempts(ctx context.Context, conn db.DBTX, items []*HeldLeas
 	return err
 }
 
-// readFacts reads the values that the fences of locked leases check.
+// readFacts reads the values checked by the fences of locked leases.
 func (c *Core) readFacts(ctx context.Context, conn db.DBTX, items []*HeldLease) error {
 	facts, err := c.ReadLeases(ctx, conn, arraysOf(items))
 	for ord, x := range items {
@@ -155,14 +154,14 @@ func arraysOf(items []*HeldLease) LeaseArrays {
 	return arrays
 }
 
-// UnderLease runs act for the holder of a lease, whose execution and attempt it locks, and leaves the lease as it is.
+// UnderLease runs act for the holder of a lease, with the execution and attempt locked, and leaves the lease unchanged.
 func UnderLease[V any](
 	ctx context.Context, c *Core, op string, l id.Fence, act func(ctx context.Context, tx *Txn, x *HeldLease) (V, error),
 ) (V, error) {
 	return UnderLocks(ctx, c, op, l, NoFlow, act)
 }
 
-// UnderLocks is UnderLease that first locks the flow of a member.
+// UnderLocks is UnderLease, but first locks the flow of a member.
 func UnderLocks[V any](
 	ctx context.Context, c *Core, op string, l id.Fence, lock FlowLock,
 	act func(ctx context.Context, tx *Txn, x *HeldLease) (V, error),

@@ -9,13 +9,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Ending is a set of executions that end without success, with the same outcome.
+// Ending is a set of executions ending without success, with the same outcome.
 type Ending struct {
 	outcome state.TerminalOutcome
 	Params  db.EndUnsuccessfulParams
 }
 
-// EndingAttempt is an execution of an ending, with the attempt it ends with.
+// EndingAttempt is an execution of an ending, with its last attempt.
 type EndingAttempt struct {
 	Execution  id.ExecutionID
 	Index      int32 // or NeverAttempted, LastAttemptFinished
@@ -99,8 +99,8 @@ func (c *Core) EndByJob(ctx context.Context, tx *Txn, s *Ending) error {
 	return c.DiscardAndResolve(ctx, tx, ended, s.Params.NowMs)
 }
 
-// DiscardAndResolve applies the consequences of ends that are not their holders' calls: it removes everything that
-// could still act on the executions, and resolves their dependents.
+// DiscardAndResolve applies the consequences of ends by others than the holders: it removes everything that could still
+// act on the executions, and resolves their dependents.
 func (c *Core) DiscardAndResolve(ctx context.Context, tx *Txn, ended []EndedExecution, nowMs int64) error {
 	if len(ended) == 0 {
 		return nil
@@ -117,5 +117,5 @@ func (c *Core) DiscardAndResolve(ctx context.Context, tx *Txn, ended []EndedExec
 	return c.ResolveAndRecord(ctx, tx, ended, nowMs)
 }
 
-// ReasonLostTooOften is the reason of an execution that has lost more leases than its policy allows.
+// ReasonLostTooOften is the failure reason of an execution that lost more leases than its policy allows.
 const ReasonLostTooOften = "lease_reclaim_cap_exceeded"

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Retries is a set of failed attempts that will be retried.
+// Retries is a set of failed attempts to retry.
 type Retries struct {
 	Params db.ScheduleRetriesParams
 }
@@ -87,7 +87,7 @@ func usedRetries(column int32, raw string) int {
 }
 
 // storedRetryPolicy reads the retry policy of an execution's stored policy. It is lenient, because other programs store
-// some of them. It returns false if there is none.
+// policies too. It returns false if there is none.
 func storedRetryPolicy(policyDocument []byte) (document.Retry, bool) {
 	var stored struct {
 		Retry json.RawMessage `json:"retry_policy"`

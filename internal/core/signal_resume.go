@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// Resume ends the wait of a locked execution. signals replaces those of its suspension unless it is nil.
+// Resume ends the wait of a locked execution. signals, unless nil, replaces the signals of the suspension.
 func (c *Core) Resume(ctx context.Context, tx *Txn, x id.ExecutionID, signals *string, shownAs string, delayMs, nowMs int64) error {
 	lane, err := c.Q.ResumeExecution(ctx, tx, db.ResumeExecutionParams{
 		PartitionKey: x.Partition(), ExecutionID: PgUUID(x.UUID()), Signals: signals, ShownAs: shownAs, DelayMs: delayMs, NowMs: nowMs,
@@ -28,5 +28,5 @@ func (c *Core) Resume(ctx context.Context, tx *Txn, x id.ExecutionID, signals *s
 	return nil
 }
 
-// TimeoutKey is the key of the signals that record timeouts.
+// TimeoutKey is the key of signals for timeouts.
 const TimeoutKey = "__timeout__"

@@ -8,7 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 )
 
-// SigningKey is the key that grants are signed with.
+// SigningKey is a key for signing grants.
 type SigningKey struct {
 	Kid    string
 	Secret wire.Secret

@@ -8,7 +8,7 @@ const MaxFramePayload = 64 << 10
 // StreamLimits is the checked engine.StreamConfig of an engine.
 type StreamLimits struct {
 	MaxPayload    int // of a frame, in bytes
-	DurableMaxlen int // durable frames that an attempt keeps; 0: all
+	DurableMaxlen int // durable frames kept by an attempt; 0: all
 	BestEffort    BestEffort
 }
 

@@ -15,8 +15,8 @@ const (
 	writtenFor   = 10 * time.Minute // after the last frame; at least the lease's TTL
 )
 
-// WrittenStreams remembers the leases that have appended frames by this process. Their settlement notifies the readers of
-// the stream. It costs other settlements one atomic load.
+// WrittenStreams remembers the leases with frames appended by this process. Their settlement notifies the readers of
+// the stream. Other settlements cost one atomic load more.
 type WrittenStreams struct {
 	count atomic.Int64
 
@@ -54,7 +54,7 @@ func (w *WrittenStreams) Note(l id.Fence, ttl time.Duration) {
 	w.count.Store(int64(len(w.until)))
 }
 
-// take returns the streams of leases that have written some, and forgets them.
+// take returns and forgets the streams of leases with written frames.
 func (w *WrittenStreams) take(fences []id.Fence) (keys []StreamKey) {
 	if w.count.Load() == 0 || len(fences) == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (w *WrittenStreams) take(fences []id.Fence) (keys []StreamKey) {
 	return keys
 }
 
-// NotifyStreams notifies the readers of streams that settled leases have written. Call it after the commit; in a caller's
-// transaction the notifications are left to that.
+// NotifyStreams notifies the readers of streams written under settled leases. Call NotifyStreams after the commit; in a
+// caller's transaction, see [Core.PassOn].
 func (c *Core) NotifyStreams(settled []id.Fence) {
 	keys := c.Written.take(settled)
 	if len(keys) == 0 {

@@ -11,65 +11,65 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// A transition changes executions by locking first and then checking each: it locks the flows that the items are
-// expected to need, then the executions, then their attempts, and then reads the values that decide. X is an item with
-// those values, V its answer.
+// A Transition changes executions by locking first and then checking each: it locks the flows that the items are
+// expected to need, then the executions, then their attempts, and then reads the deciding values. X is an item with its
+// values, V the answer.
 //
-// A settlement is a transition whose judge is the lease's fence ([Settlement]). A call by execution ids reads the current
-// attempts instead ([ExecutionReader]).
+// A settlement decides by the lease's fence ([Settlement]). A call by execution ids reads the current attempts instead
+// ([ExecutionReader]).
 type Transition[X locked, V any] struct {
 	Reader[X]
 	Op string // prefix of every error
 
-	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows show
-	// that one has joined a flow. Nil: nothing is known.
+	// outside reports whether all items are known to be outside flows. Then nothing is foreseen, unless the locked rows
+	// show that one has joined a flow. Nil: nothing is known.
 	outside func(positions []int) bool
 	joined  bool
 
-	// Keeps reports whether an item that was settled goes on with its lease. Nil: none does.
+	// Keeps reports whether a settled item keeps its lease. Nil: none does.
 	Keeps func(n int) bool
 
-	// Needs returns which lock of a member's flow an item needs. It is called with foreseen values first, and again
-	// under the locks; nil means none.
+	// Needs returns the lock that an item needs on its flow. It is called with foreseen values first, and again under
+	// the locks; nil means none.
 	Needs func(x X) FlowLock
 
-	// Judge decides about an item from the values read under its locks. If acts, write changes it. Otherwise nothing is
-	// written, and answer or err is its outcome.
+	// Judge decides about an item from the values read under the locks. If acts, Write changes the item. Otherwise
+	// nothing is written, and answer or err is the outcome.
 	Judge func(x X) (answer V, acts bool, err error)
 
-	// Write changes items, which are in lock order and have distinct executions, and fills their outcomes. It returns
-	// [ErrFlowLock] if they need more than needs returned so far.
+	// Write changes items, which are in lock order and have distinct executions, and fills their outcomes. The error is
+	// [ErrFlowLock] if items need more than Needs returned so far.
 	Write func(ctx context.Context, tx *Txn, items []X, outcomes []fferr.Outcome[V]) error
 }
 
-// A Reader has the statements that read and lock the items of a transition.
+// A Reader has the statements for reading and locking the items of a transition.
 type Reader[X locked] struct {
 	c            *Core
-	item         func(n int) X                                            // item n of the input, before it is read
-	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for needs, without locks
+	item         func(n int) X                                            // item n of the input, not read yet
+	foresee      func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for Needs, without locks
 	lockKeys     func(ctx context.Context, conn db.DBTX, items []X) error // locks keys, before the executions; nil: none
 	lockAttempts func(ctx context.Context, conn db.DBTX, items []X) error
-	read         func(ctx context.Context, conn db.DBTX, items []X) error // reads the values for judge
-	readMore     func(ctx context.Context, conn db.DBTX, items []X) error // reads those that only this operation needs; may be nil
+	read         func(ctx context.Context, conn db.DBTX, items []X) error // reads the deciding values
+	readMore     func(ctx context.Context, conn db.DBTX, items []X) error // reads values for one operation only; may be nil
 }
 
 // locked is an item of a transition.
 type locked interface {
 	base() *LockedExecution
-	notFound() error // the error for an execution or attempt that does not exist
+	notFound() error // the error for a missing execution or attempt
 }
 
-// LockedExecution is the part that all items have.
+// LockedExecution is the common part of all items.
 type LockedExecution struct {
 	N    int // position in the input
 	ID   id.ExecutionID
-	Row  db.LockExecutionsRow // at first foreseen; zero for an execution that does not exist
-	busy bool                 // another transaction holds the execution or its attempt, so the values decide nothing
+	Row  db.LockExecutionsRow // at first foreseen; zero for a missing execution
+	busy bool                 // another transaction holds the execution or the attempt, so the values decide nothing
 }
 
 func (x *LockedExecution) base() *LockedExecution { return x }
 
-// FlowLock is how a transition locks the flow of a member. The strongest that an item needs applies to all of them.
+// FlowLock is how a transition locks the flow of a member. The strongest lock needed by an item applies to all items.
 type FlowLock int
 
 const (
@@ -79,13 +79,13 @@ const (
 )
 
 // Run runs the transition on the items of each chunk, which are in lock order, each chunk in a transaction, and fills
-// their outcomes. A returned error means that nothing happened. A later one is the outcome of all items from there on,
+// their outcomes. A returned error means nothing happened. A later one is the outcome of all items from there on,
 // because earlier transactions are committed.
 //
-// In a caller's transaction it repeats a chunk without the refused items. An impatient engine refuses locked items with
-// [fferr.ErrBusy], and changes the rest: it skips locked executions, attempts and flows. If it meets a lock that can't be
-// skipped, such as a dependent's, it halves the chunk until a locked item is alone. It also halves a chunk with too many
-// flows.
+// In a caller's transaction Run repeats a chunk without the refused items. An impatient engine refuses locked items
+// with [fferr.ErrBusy], and changes the rest: locked executions, attempts and flows are skipped. After a lock that
+// can't be skipped, such as a dependent's, Run halves the chunk until a locked item is alone. A chunk with too many
+// flows is halved too.
 func (t *Transition[X, V]) Run(ctx context.Context, chunks [][]int, outcomes []fferr.Outcome[V]) error {
 	chunks, impatient := slices.Clone(chunks), t.c.Runner.IsImpatient()
 	for begun := false; len(chunks) > 0; {
@@ -125,8 +125,8 @@ func (t *Transition[X, V]) Run(ctx context.Context, chunks [][]int, outcomes []f
 }
 
 // runIn runs the transition in a transaction and returns the accepted items. A repetition of an accepted execution is
-// accepted too, and gets the outcome of the first. In a caller's transaction it changes all items or none, and returns
-// [ErrRefused] in that case.
+// accepted too, and gets the outcome of the first. In a caller's transaction runIn changes all items, or none and
+// returns [ErrRefused].
 func (t *Transition[X, V]) runIn(ctx context.Context, tx *Txn, items []int, outcomes []fferr.Outcome[V]) (accepted []int, err error) {
 	for _, n := range items {
 		outcomes[n] = fferr.Outcome[V]{} // discard an earlier try that was rolled back
@@ -184,8 +184,8 @@ func (t *Transition[X, V]) runIn(ctx context.Context, tx *Txn, items []int, outc
 	return accepted, nil
 }
 
-// HoldFlows locks the flows that items are expected to need, and refuses items whose flows are locked. It returns the
-// other items, and a function that reports whether the flow of an item is locked as it needs.
+// holdFlows locks the flows that items are expected to need, and refuses items whose flows are locked by others. It
+// returns the remaining items, and a function reporting whether an item's flow is locked as needed.
 func (t *Transition[X, V]) holdFlows(
 	ctx context.Context, tx *Txn, positions []int, refuse func(n int, err error),
 ) (free []int, holds func(X) bool, err error) {
@@ -229,8 +229,8 @@ func (t *Transition[X, V]) holdFlows(
 	return free, holds, nil
 }
 
-// Lock locks the keys, then the executions, then their attempts, and then reads the values that decide about them. Reading
-// must be last: a statement that waits for a lock sees all other rows as before the wait. They share a round trip.
+// Lock locks the keys, then the executions, then their attempts, and then reads the deciding values. Reading must be
+// last: a statement that waits for a lock sees all other rows as before the wait. All steps share a round trip.
 func (r *Reader[X]) Lock(ctx context.Context, tx *Txn, positions []int) ([]X, error) {
 	if len(positions) == 0 {
 		return nil, nil

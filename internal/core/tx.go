@@ -48,7 +48,7 @@ func InTx[T any](ctx context.Context, c *Core, op string, fn func(tx *Txn) (T, e
 }
 
 // InStatement runs one statement as its own transaction, in one round trip, or behind a savepoint of the caller's
-// transaction. It returns [ErrFellThrough] if the statement met a row that it can't handle; nothing was written then.
+// transaction. The error is [ErrFellThrough] if the statement met an unsupported row; nothing was written then.
 func InStatement[T any](
 	ctx context.Context, c *Core, op string, fn func(conn db.DBTX, due *Notifications) (T, error),
 ) (T, error) {
@@ -70,9 +70,9 @@ func InStatement[T any](
 	return result, nil
 }
 
-// InStatements is [InStatement] for statements that don't need each other's results and that only the server can
-// refuse. They share one round trip, with the savepoint in a caller's transaction, and all of them happen or none.
-// begin is called for each try.
+// InStatements is [InStatement] for statements independent of each other's results, which only the server can refuse.
+// The statements share one round trip, with the savepoint in a caller's transaction, and all happen or none. begin is
+// called for each try.
 func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notifications) []Step) error {
 	if c.Tx != nil {
 		var due Notifications

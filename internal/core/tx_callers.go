@@ -10,7 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// OrEnded returns the error of a caller's function, or one that says that the function has ended its transaction by a statement.
+// OrEnded returns the error of a caller's function, with [ErrEnded] if the function has ended its transaction by a
+// statement.
 func (c *Core) OrEnded(tx pgx.Tx, err error) error {
 	if !pgtx.HasEnded(tx, err != nil, c.Tx != nil) {
 		return err
@@ -54,7 +55,7 @@ type NotingTx struct {
 
 func (t NotingTx) note(due *Notifications) { t.Due.Include(due) }
 
-// Begin begins a savepoint whose operations add their notifications too. If it is rolled back, workers are woken for
+// Begin begins a savepoint whose operations add their notifications too. After a rollback, workers are notified for
 // nothing.
 func (t NotingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := t.Tx.Begin(ctx)
@@ -64,7 +65,7 @@ func (t NotingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return NotingTx{tx, t.Due}, nil
 }
 
-// CallersTx is the transaction that fn of InTx gets.
+// CallersTx is the transaction given to the function of InTx.
 type CallersTx struct{ NotingTx }
 
 // NewCallersTx returns the transaction for the function of InTx, on one that has begun.
