@@ -13,18 +13,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 )
 
-// AwaitExecution waits until an execution has ended and returns its result, as [Engine.ExecutionResult] does: nil if it
-// left none. It waits until ctx ends, so give ctx a deadline.
+// AwaitExecution waits until an execution has ended and returns its result, as [Engine.ExecutionResult] does: nil if the
+// execution left none. Only ctx limits the wait, so give ctx a deadline.
 //
-// A completion by any process wakes it. It also polls, after 50 milliseconds and then less often, down to once per
-// second. All waiters of an engine share one polling statement for up to 10,000 of them, and the connection of
-// [Engine.Listen]. A poll whose connection was cut is retried, and after a first successful poll the waiter survives an
-// outage of the database.
+// Waiters are notified of completions by any process, and poll at least once per second. All waiters of an engine share
+// the polls and the connection of [Engine.Listen]. After a first successful poll a waiter survives an outage of the
+// database. A connection of the pool is in use only during a poll.
 //
 // Errors: [fferr.ErrNotFound], at once; [*fferr.EndedError] if the execution ended without success; [fferr.ErrCorruption];
-// [fferr.ErrInvalidInput] on an engine bound to a transaction, which would hold its locks while it waits;
-// [fferr.ErrUnavailable] or another database error if the first poll fails; ctx's error. Takes no locks, and holds a connection
-// of the pool only during a poll.
+// [fferr.ErrInvalidInput] on an engine bound to a transaction; [fferr.ErrUnavailable] or another database error if the
+// first poll fails; ctx's error.
 func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "await execution"
 	if err := cmp.Or(e.c.CheckAwait(), e.c.CheckExecution(x)); err != nil {
@@ -39,14 +37,11 @@ func (e *Engine) AwaitExecution(ctx context.Context, x id.ExecutionID) ([]byte, 
 	return w.result, nil
 }
 
-// AwaitFlow waits until every member of a flow has ended and returns the flow in that state. It waits until ctx ends,
-// so give ctx a deadline. A flow without members has ended. If all members succeeded, [FlowSnapshot.Counts] has as many
-// completed members as members in total.
+// AwaitFlow waits until every member of a flow has ended and returns the ended flow. A flow without members has ended.
+// If all members succeeded, [FlowSnapshot.Counts] has as many completed members as members in total. The flow's waiters
+// share notifications and polls with [Engine.AwaitExecution]; give ctx a deadline.
 //
-// It shares wake-ups and polls with [Engine.AwaitExecution]. A poll asks for one open member per flow, and reads more
-// members only after that one has ended.
-//
-// Errors: [fferr.ErrNotFound], at once; [fferr.ErrCorruption], also if a member ended in a state that can't be read;
+// Errors: [fferr.ErrNotFound], at once; [fferr.ErrCorruption], also if a member ended in an unreadable state;
 // [fferr.ErrInvalidInput] on an engine bound to a transaction; ctx's error.
 func (e *Engine) AwaitFlow(ctx context.Context, flow id.FlowID) (*FlowSnapshot, error) {
 	const op = "await flow"
@@ -87,12 +82,12 @@ type waiter struct {
 	result []byte
 	err    error
 
-	seen bool // by a poll; only the holder of the turn reads it
+	seen bool // by a poll; only for the holder of the turn
 }
 
 func newWaiter() *waiter { return &waiter{done: make(chan struct{})} }
 
-// answer stores the answer unless the waiter has one. Only the holder of the turn calls it.
+// answer stores the answer unless the waiter has one. Only the holder of the turn calls answer.
 func (w *waiter) answer(result []byte, err error) {
 	if !w.over() {
 		w.result, w.err = result, err
@@ -112,20 +107,20 @@ func (w *waiter) over() bool {
 // awaiting holds the waiting calls of an engine.
 type awaiting struct {
 	turn  chan struct{} // full while one waiter polls for all
-	woken chan struct{} // buffered for one; signals that something ended or a waiter joined
+	woken chan struct{} // buffered for one; a message: something ended, or a waiter joined
 
 	mu         sync.Mutex
 	executions map[id.ExecutionID][]*waiter
 	flows      map[id.FlowID]*awaitedFlow
 
-	next   time.Time // the earliest next poll; only the holder of the turn uses it
+	next   time.Time // the earliest next poll; only for the holder of the turn
 	failed error     // error of the last poll, nil if it succeeded; under mu
 }
 
 // awaitedFlow is a flow with waiters.
 type awaitedFlow struct {
 	waiters []*waiter
-	open    []id.ExecutionID // members that had not ended at some poll; only the holder of the turn uses it
+	open    []id.ExecutionID // members not ended at some poll; only for the holder of the turn
 }
 
 func newAwaiting() *awaiting {
@@ -182,7 +177,7 @@ func (e *Engine) await(ctx context.Context, w *waiter) error {
 	return e.awaiting.await(ctx, w, e.c.Listener, e.look)
 }
 
-// await returns when w has its answer or ctx has ended. If no other waiter polls, it polls for all.
+// await returns when w has its answer or ctx has ended. If no other waiter polls, await polls for all.
 func (a *awaiting) await(ctx context.Context, w *waiter, listener *notify.Listener, look func(context.Context) bool) error {
 	select {
 	case <-w.done:
@@ -195,7 +190,7 @@ func (a *awaiting) await(ctx context.Context, w *waiter, listener *notify.Listen
 	return a.lookForAll(ctx, w, listener, look)
 }
 
-// unanswered returns the reason that a call ends without an answer.
+// unanswered returns the reason why a call ends without an answer.
 func (a *awaiting) unanswered(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -206,19 +201,19 @@ func (a *awaiting) unanswered(ctx context.Context) error {
 }
 
 const (
-	minLookGap   = 20 * time.Millisecond // between two polls, however many wake-ups arrive
-	lookGapRatio = 4                     // and this many times the duration of the last poll
-	minLookPause = 50 * time.Millisecond // to the next poll without a wake-up, doubling
+	minLookGap   = 20 * time.Millisecond // between two polls, however many notifications arrive
+	lookGapRatio = 4                     // at least so many durations of the last poll between two polls
+	minLookPause = 50 * time.Millisecond // to the next poll without a notification, doubling
 	maxLookPause = time.Second
 )
 
 // lookForAll polls for all waiters until w has its answer or ctx ends.
 //
-// No wake-up is lost. The polling waiter joins the listener before its first poll, so a completion by this process is
-// seen by that poll or wakes it. When the connection starts to listen, or reconnects, it causes a poll that sees the
-// completions of other processes until then. A wake-up is received before the poll that it causes, so one that arrives
-// during the poll causes another. A waiter that passes the turn on may have received a wake-up without polling; the
-// next holder therefore polls first.
+// No notification is lost. The polling waiter joins the listener before its first poll, so the poll sees a completion by
+// this process, or a notification follows. When the connection starts to listen, or reconnects, the listener causes a
+// poll, which sees the earlier completions by other processes. A notification is received before the poll, so one
+// arriving during the poll causes another poll. A waiter may give the turn back after receiving a notification, without
+// polling; the next holder therefore polls first.
 func (a *awaiting) lookForAll(ctx context.Context, w *waiter, listener *notify.Listener, look func(context.Context) bool) error {
 	defer listener.Join(core.CompletionChannel, a.wake)()
 	serving, stop := context.WithCancel(ctx)
@@ -257,7 +252,7 @@ func (a *awaiting) lookForAll(ctx context.Context, w *waiter, listener *notify.L
 			timer.Reset(0)
 			pause = min(2*pause, maxLookPause)
 			if !connected {
-				connected = true // waiters that are done within one pause need no connection
+				connected = true // waiters done within one pause need no connection
 				connection.Go(func() { _ = listener.Serve(serving) })
 			}
 		}

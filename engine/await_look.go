@@ -16,27 +16,26 @@ const (
 	maxLookFlows = 100
 )
 
-// lookItem is an execution that a poll asks about.
+// lookItem is one execution of a poll.
 type lookItem struct {
 	execution id.ExecutionID
-	waiters   []*waiter // waiters for its end
-	member    *lookFlow // the flow whose members it represents; nil if the execution itself is awaited
+	waiters   []*waiter // waiters for the execution's end
+	member    *lookFlow // the flow awaited by the execution's end; nil if the execution itself is awaited
 }
 
-// lookFlow is a flow that a poll asks about. The awaited flow's open lists members that had not ended. The first of
-// them represents all.
+// lookFlow is one flow of a poll. Its open members had not ended before; the poll reads the first one for all.
 type lookFlow struct {
 	*awaitedFlow
 	id      id.FlowID
 	waiters []*waiter
-	ended   map[id.ExecutionID]bool // the open members that have ended
+	ended   map[id.ExecutionID]bool // open members which have ended since
 }
 
-// look answers the waiters whose executions and flows have ended. It reports whether any waiter was polled for the
+// look answers the waiters whose executions and flows have ended, and reports whether any waiter was polled for the
 // first time.
 //
-// One statement asks about all executions and one open member of each flow. If that member has ended, a second
-// statement asks about the other open members known. If none of those is left, a third one reads more of them.
+// One statement reads all executions and one open member of each flow. If the member has ended, a second statement
+// reads the other known open members. If none is left, a third statement finds more open members.
 func (e *Engine) look(ctx context.Context) (fresh bool) {
 	items, flows := e.awaiting.lookFor(e.cfg.Partitions)
 	err := e.lookAtAll(ctx, items, flows)
@@ -125,7 +124,7 @@ func (e *Engine) lookAtAll(ctx context.Context, items []lookItem, flows []*lookF
 	return nil
 }
 
-// lookAt answers the waiters of ended executions, and records the members that have ended.
+// lookAt answers the waiters of ended executions, and records the ended members.
 func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 	for some := range slices.Chunk(items, maxLook) {
 		var params db.ListEndedParams
@@ -154,7 +153,7 @@ func (e *Engine) lookAt(ctx context.Context, items []lookItem) error {
 	return nil
 }
 
-// lookForMembers reads open members of flows, and answers the waiters of flows that have none.
+// lookForMembers reads open members of flows, and answers the waiters of flows without any.
 func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 	params := db.ListOpenMembersParams{PageSize: MaxPage}
 	for i, f := range flows {
@@ -176,7 +175,7 @@ func (e *Engine) lookForMembers(ctx context.Context, flows []*lookFlow) error {
 				w.answer(nil, nil)
 			}
 		}
-		// In random order, so that the first one outlasts half of them on average, in whichever order they end.
+		// In random order, so the first member outlasts half of the others on average, in whichever order members end.
 		rand.Shuffle(len(f.open), func(i, j int) { f.open[i], f.open[j] = f.open[j], f.open[i] })
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// checkBusinessKey refuses a key with a part that is missing, too long or no text.
+// checkBusinessKey refuses a key if a part is missing, too long or not text.
 func checkBusinessKey(k id.BusinessKey) error {
 	for _, part := range [...]struct {
 		field, text string
@@ -34,14 +34,14 @@ func businessKeyPartition(k id.BusinessKey) int16 {
 	return int16(digest[0])
 }
 
-// compareBusinessKeys compares keys in the order in which they are locked.
+// compareBusinessKeys compares keys in the order of locks.
 func compareBusinessKeys(k, other id.BusinessKey) int {
 	return cmp.Or(
 		cmp.Compare(businessKeyPartition(k), businessKeyPartition(other)), cmp.Compare(k.Name, other.Name), cmp.Compare(k.Value, other.Value),
 	)
 }
 
-// keyHolder is the execution or the flow that has a business key.
+// keyHolder is the execution or the flow with a business key.
 type keyHolder struct {
 	execution id.ExecutionID
 	flow      *id.FlowID // nil for an execution

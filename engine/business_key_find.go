@@ -8,9 +8,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// FindExecutionByKey returns the execution that has a business key.
+// FindExecutionByKey returns the execution with a business key.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if none has it, also if a flow has it. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also if a flow has the key.
 func (e *Engine) FindExecutionByKey(ctx context.Context, name, value string) (id.ExecutionID, error) {
 	const op = "find execution by key"
 	holder, found, err := e.findHolder(ctx, id.BusinessKey{Name: name, Value: value})
@@ -20,10 +20,9 @@ func (e *Engine) FindExecutionByKey(ctx context.Context, name, value string) (id
 	return holder.execution, core.Wrap(op, err)
 }
 
-// FindFlowByKey returns the flow that has a business key. A key of a member is not a key of its flow.
+// FindFlowByKey returns the flow with a business key. A key of a member is not a key of its flow.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if none has it, also if an execution has it. One statement; takes no
-// locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also if an execution has the key.
 func (e *Engine) FindFlowByKey(ctx context.Context, name, value string) (id.FlowID, error) {
 	const op = "find flow by key"
 	holder, found, err := e.findHolder(ctx, id.BusinessKey{Name: name, Value: value})

@@ -16,38 +16,35 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxCalls is the largest number of executions that one step may call.
+// MaxCalls is the largest number of executions in one call.
 const MaxCalls = 1000
 
-// StepCalled is the outcome of a call whose results are not stored yet: its executions exist. See [Engine.Call].
+// StepCalled is the outcome of a call whose executions exist, without stored results yet: see [Engine.Call].
 const StepCalled StepOutcome = "called"
 
-// CallerTag is the tag of a called execution with the id of its caller.
+// CallerTag is the tag of a called execution with the caller's id.
 const CallerTag = "ffx.caller"
 
-// CallSpec describes the executions that a step calls.
+// CallSpec describes a call: a step whose work is done by other executions.
 type CallSpec struct {
 	Lease Lease
 	Name  string   // of the step: unique within the execution; 1 to [MaxStepName] bytes
 	Seq   int      // as [StepRecord.Seq]
 	Form  StepForm // [FormCall], the default, or [FormCallAll]
 
-	// Executions are the executions to create: 1 to [MaxCalls], outside flows and without ids and keys. By default they
-	// have the namespace of the caller. They get the tag [CallerTag].
+	// Executions are 1 to [MaxCalls] executions to create, outside flows, without ids and keys. Default namespace: the
+	// caller's. Call adds the tag [CallerTag].
 	Executions []ExecutionSpec
 }
 
-// Call creates executions for the holder of a lease, and stores a step of the outcome [StepCalled] that names them, in one
-// transaction. If the execution has a step of this name already, nothing is created, and the ids are those of its
-// executions, or none if it is no call: a repetition after an unknown outcome is safe. To wait for their ends, suspend with
-// [SuspendSpec.Call]. Package worker does all this: see its Call.
+// Call creates executions for the holder of a lease, and stores a step of the outcome [StepCalled] with their ids, in one
+// transaction. To wait for the executions, suspend with [SuspendSpec.Call]; worker.Call does both. Repeating is safe: if
+// the step exists, Call creates nothing and returns the ids stored in the step, or none if the step is no call.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
 // [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
-// [fferr.ErrInvalidInput].
-//
-// Transaction: a number of statements that does not depend on the number of executions, unless they are large; locks the
-// execution and the attempt, waits for each up to two seconds, three times, then fails with [fferr.ErrContention].
+// [fferr.ErrInvalidInput]. [fferr.ErrContention] if another transaction keeps the execution or the attempt locked:
+// Call waits up to two seconds for each lock, three times.
 func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
 	const op = "call executions"
 	var err error
@@ -74,7 +71,7 @@ func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, err
 	})
 }
 
-// createCalled creates the executions of a call that is not stored yet, and stores it. The caller's rows are locked.
+// createCalled creates the executions of a call, and stores the call. The caller's rows are locked.
 func (e *Engine) createCalled(ctx context.Context, tx *core.Txn, x *core.HeldLease, call *CallSpec, namespace id.Namespace) ([]id.ExecutionID, error) {
 	specs := make([]ExecutionSpec, len(call.Executions))
 	for i, spec := range call.Executions {
@@ -140,7 +137,7 @@ func (s *CallSpec) check() error {
 	return nil
 }
 
-// calledBy returns the ids that a step stores.
+// calledBy returns the ids stored in a step.
 func calledBy(partitions []int16, executions []pgtype.UUID) []id.ExecutionID {
 	var called []id.ExecutionID
 	for i, x := range executions {
@@ -149,19 +146,19 @@ func calledBy(partitions []int16, executions []pgtype.UUID) []id.ExecutionID {
 	return called
 }
 
-// CalledResult is what has become of a called execution.
+// CalledResult is the result of a called execution, or the reason why there is none.
 type CalledResult struct {
 	Execution id.ExecutionID
 	Result    []byte
 
-	// Err is [fferr.ErrNotEnded]; an [*fferr.EndedError] if it ended without success; [fferr.ErrPruned] if it was deleted; nil
-	// after success.
+	// Err is nil after success, an [*fferr.EndedError] after another end, [fferr.ErrNotEnded] before the end, and
+	// [fferr.ErrPruned] after deletion.
 	Err error
 }
 
 // CalledResults reads the results of called executions, in the order given.
 //
-// Errors: [fferr.ErrCorruption] naming the unreadable column. One statement; takes no locks.
+// Errors: [fferr.ErrCorruption] naming the unreadable column.
 func (e *Engine) CalledResults(ctx context.Context, called []id.ExecutionID) ([]CalledResult, error) {
 	const op = "read results of a call"
 	results := make([]CalledResult, len(called))

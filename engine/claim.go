@@ -19,16 +19,15 @@ func (s ClaimSpec) validate() error {
 }
 
 // Claim takes leases on up to limit claimable executions of a lane: highest priority first, then oldest, then by id.
-// limit is 1 to [MaxBatch]. It never waits for a lock: executions that another transaction holds are skipped. The
-// result is empty if nothing was claimable, the lane is paused or the worker instance is drained ([operator.PauseLane],
-// [operator.DrainWorker]).
+// limit is 1 to [MaxBatch]. Locked executions are skipped. The result is empty if nothing was claimable, the lane is
+// paused or the worker instance is drained ([operator.PauseLane], [operator.DrainWorker]).
 //
 // Each claim continues an interrupted attempt or opens the next one, with a higher epoch than any earlier claim of the
 // execution. To claim repeatedly, use a [Claimer].
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention] if another program's transaction held an attempt row too long.
-// Transaction: one statement; locks the claimed executions, then their attempts; emits lease events. A repetition after
-// an unknown outcome claims other executions; the leases of the lost answer expire.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention] if another program keeps an attempt locked for long.
+// Transaction: locks the claimed executions, then their attempts; emits lease events. Repeating after an unknown outcome
+// claims other executions; the leases of the lost answer expire.
 func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
 	if err := checkClaim(spec, limit); err != nil {
 		return nil, err
@@ -51,8 +50,8 @@ func checkClaimLimit(field string, limit int) error {
 	return nil
 }
 
-// claim claims after the scan positions, or from the head of the lane if there are none. It returns a Halt if the claim
-// was halted.
+// claim claims after the scan positions, or from the head of the lane if there are none. The Halt is set if the claim was
+// halted.
 func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, state.Halt, error) {
 	claim, err := core.InStatement(ctx, e.c, "claim", func(conn db.DBTX, due *core.Notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
@@ -68,13 +67,13 @@ func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Positio
 	return claim.claimed(), claim.halt, nil
 }
 
-// A claiming is one try of the fast path of a claim: its parameters and its answer.
+// A claiming is one try of the fast path of a claim, with parameters and answer.
 type claiming struct {
 	e      *Engine
 	spec   ClaimSpec
 	after  []scan.Position
 	params db.ClaimFromHeadParams
-	timer  id.LeaseID // names its row of lease timers
+	timer  id.LeaseID // names the claim's row of lease timers
 	rows   []db.ClaimFromHeadRow
 	halt   state.Halt
 }
@@ -159,7 +158,7 @@ func (e *Engine) learn(claimed []Claimed, timer *core.LeaseTimer) {
 	e.c.Leases.Learn(facts, timer)
 }
 
-// claimed returns the leased executions. It is called after the commit.
+// claimed returns the leased executions, after the commit.
 func (c *claiming) claimed() []Claimed {
 	claimed := make([]Claimed, len(c.rows))
 	for i := range c.rows {

@@ -15,15 +15,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Claimer claims from one lane repeatedly. It remembers where it stopped at each priority, its scan positions, and continues
-// after them, so that a claim does not read the index entries of finished work at the head of the lane again. It finds
-// interrupted attempts, and work that became claimable before a position, by a full scan from the head: after a short answer,
-// after [Claimer.Wake], after a resumption that [Engine.Listen] reports, and once per second, or at least every ten seconds if
-// full scans are slow or fruitless. A position only delays executions; it never loses one.
+// Claimer claims from one lane repeatedly. Between claims the Claimer remembers a scan position for each priority, and
+// continues there instead of reading the entries of finished work at the head of the lane again. Full scans from the head
+// find interrupted attempts and work with an earlier place: after a short answer, [Claimer.Wake] or a resumption noticed
+// by [Engine.Listen], and otherwise once per second, or every ten seconds if full scans are slow or fruitless. So a scan
+// position may delay an execution, but never lose one. See docs/claiming.md.
 //
-// Executions of other kinds or for other capabilities are skipped, at a cost of a few milliseconds per 10,000.
-//
-// See docs/claiming.md for details. A Claimer is safe for concurrent use.
+// Skipping executions of other kinds or for other capabilities costs a few milliseconds per 10,000. A Claimer is safe for
+// concurrent use.
 type Claimer struct {
 	e      *Engine
 	spec   ClaimSpec
@@ -31,7 +30,7 @@ type Claimer struct {
 	halt   atomic.Value // [state.Halt]
 
 	resumptions *atomic.Int64 // on the lane
-	seen        atomic.Int64  // of them, by the policy
+	seen        atomic.Int64  // resumptions seen by the policy
 }
 
 // NewClaimer returns a claimer for one lane and one worker instance.
@@ -44,19 +43,19 @@ func (e *Engine) NewClaimer(spec ClaimSpec) (*Claimer, error) {
 	return &Claimer{e: e, spec: spec, resumptions: e.c.Resumed.Of(string(spec.Lane))}, nil
 }
 
-// Wake requests a full scan for the next claim. A worker calls it when it is woken, because new work may sort before a
-// scan position.
+// Wake makes the next claim start with a full scan. Call Wake after a notification: new work may sort before a scan
+// position.
 func (c *Claimer) Wake() { c.policy.Wake() }
 
-// Halted returns the state that halted the last claim, [state.HaltedLane] or [state.HaltedWorker], or [state.NotHalted]. A
-// halted claim takes nothing, whether or not work waits; the next one starts with a full scan.
+// Halted returns [state.HaltedLane] if the last claim found the lane paused, [state.HaltedWorker] if the worker instance
+// was drained, and [state.NotHalted] otherwise. A halted claim takes nothing; the next one starts with a full scan.
 func (c *Claimer) Halted() state.Halt {
 	halt, _ := c.halt.Load().(state.Halt)
 	return halt
 }
 
-// Claim is [Engine.Claim], continued from where the last one stopped. Fewer than limit executions mean that it found no
-// more where it looked. Call it again after a wake-up or at the next poll.
+// Claim is [Engine.Claim], continued from where the last call stopped. After fewer than limit executions, call Claim again
+// after a notification or at the next poll.
 func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, err
@@ -66,13 +65,12 @@ func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	})
 }
 
-// CompleteAndClaim runs [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction and one round trip if
-// no other execution depends on the completed ones. With one execution at a time this saves half of the commits. More
-// than [MaxBatch] completions, and members of flows, get transactions of their own.
+// CompleteAndClaim runs [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction if possible: not for more
+// than [MaxBatch] completions, for members of flows, or if other executions depend on a completed one.
 //
-// The outcomes of the completions are in input order. An error means that neither is known to have happened; repeating
-// both is safe, and the leases of a lost answer expire. If only the claim fails, the result has no claims and no error;
-// the next claim reports the problem.
+// The outcomes of the completions are in input order. After an error both outcomes are unknown; repeating is safe, and
+// the leases of a lost answer expire. If only the claim fails, there are no claims and no error; the next claim reports
+// the problem.
 func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, limit int) ([]error, []Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, nil, err
@@ -91,8 +89,8 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 	return outcomes, claimed, nil
 }
 
-// takeAfter leases up to n executions after the positions, or from the head of the lane if there are none. It returns a
-// Halt if the claim was halted.
+// takeAfter leases up to n executions after the positions, or from the head of the lane if there are none. The Halt is set
+// if the claim was halted.
 type takeAfter func(after []scan.Position, n int) ([]Claimed, state.Halt, error)
 
 // claim scans after the positions, and from the head if a full scan is due.
@@ -104,7 +102,7 @@ func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, 
 	}
 	more, err := c.scan(ctx, nil, n-len(claimed), take)
 	if len(claimed) > 0 {
-		err = nil // the claimed executions are held; the next call repeats the failed full scan
+		err = nil // the claimed executions are leased; the next call repeats the failed full scan
 	}
 	return append(claimed, more...), err
 }
@@ -117,7 +115,7 @@ func (c *Claimer) next() []scan.Position {
 	return c.policy.Next(time.Now())
 }
 
-// mayFill reports whether a full scan may fill the gap that a scan after the positions left.
+// mayFill reports whether a full scan may fill the gap left by a scan after the positions.
 func (c *Claimer) mayFill(after []scan.Position, left int) bool {
 	return len(after) > 0 && left > 0 && c.Halted() == state.NotHalted && c.policy.MayFill(time.Now())
 }
@@ -159,15 +157,15 @@ func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt state.Halt) []Claime
 	return claimed
 }
 
-// laneEnds returns the last entry at each crowded priority. A scan that starts now and comes back short has seen them
-// all.
+// laneEnds returns the last entry at each crowded priority. If a scan starts now and finds too little, the scan has passed
+// all ends.
 func (c *Claimer) laneEnds(ctx context.Context) []scan.Position {
 	began := time.Now()
 	rows, err := c.e.c.Q.ListLaneEnds(ctx, c.e.c.Reader(), db.ListLaneEndsParams{
 		LaneID: string(c.spec.Lane), MaxItems: scan.MaxPositions, Crowd: scan.Crowd,
 	})
 	if err != nil {
-		return nil // the claim itself reports it
+		return nil // the claim itself reports the error
 	}
 	c.policy.Ends(len(rows) > 0, began, time.Now())
 	ends := make([]scan.Position, len(rows))

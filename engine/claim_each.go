@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// LaneClaim is a claim of up to Limit executions by a Claimer. Limit is 1 to [MaxBatch].
+// LaneClaim is a claim of up to Limit executions, 1 to [MaxBatch].
 type LaneClaim struct {
 	Claimer *Claimer
 	Limit   int
@@ -22,15 +22,14 @@ type LaneClaim struct {
 // maxLaneClaims limits the claims of one transaction.
 const maxLaneClaims = 100
 
-// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine in one transaction and one round trip. The limits
-// add up to at most [MaxBatch]. Outcomes are in input order.
+// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine in one transaction. The limits add up to at most
+// [MaxBatch]. Outcomes are in input order.
 //
-// If a lane has an execution that the fast path can't claim, or an attempt that another program is writing, each lane
-// is claimed in its own transaction. An outcome's error then concerns that lane only: [fferr.ErrBusy] if such an attempt
-// stayed locked for 50 ms.
+// If a lane needs a slower path, each lane is claimed in a transaction of its own, and an outcome's error concerns only
+// one lane: [fferr.ErrBusy] if another program kept an attempt locked for 50 ms.
 //
 // Errors: [fferr.ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
-// repetition are those of [Engine.Claim].
+// repetition: see [Engine.Claim].
 func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]fferr.Outcome[[]Claimed], error) {
 	if err := e.checkLaneClaims(claims); err != nil {
 		return nil, err
@@ -52,7 +51,7 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]fferr.Out
 		}
 	}
 	if e.scanLanes(ctx, fills) != nil {
-		return outcomes, nil // the claimed executions are held; the next call repeats the failed full scans
+		return outcomes, nil // the claimed executions are leased; the next call repeats the failed full scans
 	}
 	for n, i := range filled {
 		outcomes[i].Value = append(outcomes[i].Value, fills[n].claimed...)
@@ -83,26 +82,26 @@ func (e *Engine) checkLaneClaims(claims []LaneClaim) error {
 	return nil
 }
 
-// A laneScan is a scan of one of several lanes, with its result.
+// A laneScan is a scan of one of several lanes, with the result.
 type laneScan struct {
 	*scan.Scan
 	claimer *Claimer
 	claimed []Claimed
-	err     error // of this lane only
+	err     error // of the lane only
 }
 
 func newLaneScan(ctx context.Context, c *Claimer, after []scan.Position, n int) *laneScan {
 	return &laneScan{Scan: c.begin(ctx, after, n), claimer: c}
 }
 
-// scanLanes runs all scans in one transaction or, if that is impossible, each in its own. An error means that
+// scanLanes runs all scans in one transaction if possible, otherwise each in a transaction of its own. After an error
 // nothing was claimed.
 func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	if len(scans) == 0 {
 		return nil
 	}
 	impatient := e.impatient()
-	// Not in a caller's transaction, which would keep the locks of a fast path that fell through.
+	// Not in a caller's transaction, which would keep the locks after a failed fast path.
 	if e.c.Tx == nil && len(scans) > 1 {
 		err := impatient.scanTogether(ctx, scans)
 		if !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy) {

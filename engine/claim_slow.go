@@ -10,12 +10,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// spareCandidates is how many extra rows the slow path takes, so that rows it can't lease don't hide those after them.
+// spareCandidates is the number of extra rows for the slow path, so unleasable rows don't hide the rows after.
 const spareCandidates = 100
 
-// claimSlowly claims from the head of the lane by locking first and checking each row. It handles every claimable row,
-// however another program left its attempts: a pointer that matches no attempt row, a finished attempt in place of the
-// next one, or an epoch that another program raised.
+// claimSlowly claims from the head of the lane by locking first and checking each row. The slow path handles every
+// claimable row, however another program left the attempts: a pointer without an attempt row, a finished attempt in place
+// of the next one, or an epoch raised by another program.
 func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Claimed, error) {
 	claimed, err := core.InTx(ctx, e.c, "claim", func(tx *core.Txn) ([]Claimed, error) {
 		taken, err := e.c.Q.TakeClaimable(ctx, tx, db.TakeClaimableParams{

@@ -9,18 +9,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ClaimSpec configures a claim: the lane, the worker and the duration of the leases. Capabilities and Kinds are
-// optional.
+// ClaimSpec configures a claim. Capabilities and Kinds are optional.
 type ClaimSpec struct {
 	Lane         id.LaneID
-	Capabilities id.Capabilities // of the worker; executions that require more are skipped
-	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
+	Capabilities id.Capabilities // of the worker; executions requiring more are skipped
+	Kinds        []string        // with a handler; others are skipped. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
 	LeaseTTL     time.Duration // one millisecond to [MaxLeaseTTL]
 }
 
-// Claimed is an execution whose lease the caller now holds.
+// Claimed is an execution leased to the caller.
 type Claimed struct {
 	ID        id.ExecutionID
 	Lease     Lease
@@ -30,12 +29,12 @@ type Claimed struct {
 	Tags      map[string]string
 	Flow      *id.FlowID // nil outside a flow
 	Priority  int
-	CreatedAt time.Time // of fair work its place in the queue instead
+	CreatedAt time.Time // for fair work the place in the queue instead
 	Type      state.AttemptType
 	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
 	Retries   int       // retries scheduled before this attempt
-	TimeoutAt time.Time // of the attempt; zero if it has none
-	Limited   bool      // it has places in limits or a quota policy, which others may wait for
+	TimeoutAt time.Time // of the attempt; zero without a timeout
+	Limited   bool      // occupies places in limits or a quota policy, for which others may wait
 
 	limits []pgtype.UUID
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// creator is creation for the packages above the engine.
+// creator creates executions for the packages above the engine.
 type creator struct{ e *Engine }
 
 var _ core.Creator[ExecutionSpec] = creator{}
@@ -81,7 +81,7 @@ func (r creator) Spec(t core.Template) (ExecutionSpec, error) {
 	}, err
 }
 
-// readPart decodes a document of a template. Without one the value stays.
+// readPart decodes a document of a template. Without a document the value stays.
 func readPart(part, document string, into any) error {
 	if document == "" {
 		return nil
@@ -128,7 +128,7 @@ func (r creator) Order(spec ExecutionSpec, nowMs int64) (unique, sequence pgtype
 	return unique, sequence, err
 }
 
-// rawUnique is the stored form of [Unique] in a template, whose executions never change the execution in their way.
+// rawUnique is the stored form of [Unique] in a template. Executions of templates never change an existing execution.
 type rawUnique struct {
 	ByArgs   bool        `json:"by_args,omitempty"`
 	Fields   []string    `json:"fields,omitempty"`

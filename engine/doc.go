@@ -1,44 +1,53 @@
 // Package engine runs durable executions on Postgres. Each method is one transaction, or a part of the caller's.
 //
-// An execution is a unit of work in a lane. A worker claims it and holds a lease: ownership for a limited time, fenced
-// by an epoch that every claim raises. A call with an older epoch is refused, so a worker that was presumed dead can't
-// overwrite its successor's work. A flow connects executions: some wait for others, and the transaction that ends an
-// execution releases or skips those that waited for it.
+// An execution is a unit of work in a lane. A worker claims the execution and holds a lease: ownership for a limited time,
+// fenced by an epoch, which every claim raises. A call with an older epoch is refused, so a worker presumed dead can't
+// overwrite its successor's work. A flow connects executions: some wait for others, and the transaction at the end of an
+// execution releases or skips the waiting ones.
 //
 //	var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images"}
 //
 //	eng, err := engine.New(pool, engine.Config{})
 //	created, err := Resize.Create(ctx, eng, ResizeArgs{Image: "cat.png", Width: 640})
-//	result, err := Resize.Await(ctx, eng, created.ID) // once a worker has handled it
+//	result, err := Resize.Await(ctx, eng, created.ID) // once a worker has handled the execution
 //
 // # Tasks
 //
-// Create work: [Kind.Create], [Engine.CreateExecution], [Engine.CreateExecutions]; flows: [Engine.CreateFlow],
-// [Engine.GrowFlow].
+//   - Create: [Kind.Create], [Engine.CreateExecutions], [Engine.Fork]. Keys: [WithKey], [Key]. On a kind: [Kind.Unique],
+//     [Kind.Sequence], [Kind.Fair], [Kind.Limits].
+//   - Build flows: [Engine.CreateFlow], [Engine.GrowFlow], [Engine.AddMembers], [Engine.WaitForChildren].
+//   - Wait for results: [Kind.Await], [Kind.Result], [Engine.AwaitExecution], [Engine.AwaitFlow].
+//   - Signal: [Signal.Send], [Signal.SendTo], [Engine.Resume]. Wait in a handler: [Signal.Await], [AwaitAll], [AwaitAny],
+//     [Signal.Take]. Signed links: [Engine.CreateWaitpoint].
+//   - Divide work into steps: [Engine.RecordSteps], [Engine.InStep], [Engine.Steps]. Call executions in a step:
+//     [Engine.Call], [Engine.CalledResults].
+//   - Read: [Engine.DescribeExecution], [Engine.Attempts], [Engine.Executions], [Engine.FindExecutionByKey];
+//     [Engine.DescribeFlow], [Engine.FlowProgress], [Engine.FlowMembers], [Engine.FlowGraph], [Engine.Flows];
+//     [Engine.Waits], [Engine.Sequences], [Engine.Lanes], [Engine.WaitingKinds], [Engine.Workers].
+//   - Cancel: [Engine.CancelExecution], [Engine.CancelExecutions], [Engine.CancelFlow], [Engine.RequestFlowCancel].
+//   - Share a transaction: [Engine.InTx], or [Engine.WithTx] with [Engine.Wake] after the commit; [Engine.LockFlows].
+//   - Write another worker: [Engine.NewClaimer], [Engine.Listen], [Engine.RenewLeases], [Engine.ReportProgress];
+//     [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.SuspendEach],
+//     [Engine.ReleaseLeases]; [Engine.RegisterWorker], [Engine.ListenLost]. Pass leases to other programs: [Lease.Handle],
+//     [LeaseFromHandle].
+//   - Start a program: [Engine.Prepare] checks the schema and the program's rights.
 //
-// Run it: package worker claims, renews leases, calls typed handlers and settles. It also runs package reconcile, the
-// background operations. A handler needs this package only to create more work in its transaction.
+// # Other packages
 //
-// Wait for it: [Kind.Await], [Kind.Result], [Engine.AwaitExecution], [Engine.AwaitFlow]. Package events reads the
-// events that operations emit.
-//
-// Inspect it: [Engine.DescribeExecution], [Engine.Attempts], [Engine.Executions]; [Engine.DescribeFlow],
-// [Engine.FlowProgress], [Engine.FlowMembers], [Engine.Flows]; [Engine.Lanes].
-//
-// Stop it: [Engine.CancelExecution], [Engine.CancelFlow], [Engine.RequestFlowCancel].
-//
-// Operate: package operator pauses lanes, changes priorities, replays, blocks and revokes.
-//
-// Write another worker: [Engine.Claim] or [Engine.NewClaimer], [Engine.RenewLeases], [Engine.ReportProgress],
-// [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.ReleaseLeases],
-// [Engine.WaitForChildren]. Another scheduler: package interop. Background work: package
-// reconcile.
-//
-// Pass leases to other programs: [Lease.Handle], [LeaseFromHandle]; package id/wire has their bytes.
+//   - [github.com/flowfabric/flowfabric-go/worker] claims, calls typed handlers, renews leases and settles outcomes.
+//   - [github.com/flowfabric/flowfabric-go/reconcile] runs the background operations; workers run it by default.
+//   - [github.com/flowfabric/flowfabric-go/events] reads the events of operations.
+//   - [github.com/flowfabric/flowfabric-go/schedule] creates executions at times and intervals.
+//   - [github.com/flowfabric/flowfabric-go/limit] declares and changes limits, [github.com/flowfabric/flowfabric-go/budget]
+//     budgets.
+//   - [github.com/flowfabric/flowfabric-go/stream] has the output of running executions.
+//   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.
+//   - [github.com/flowfabric/flowfabric-go/operator] pauses lanes, changes priorities, replays, blocks and revokes.
+//   - [github.com/flowfabric/flowfabric-go/interop] has FlowFabric's own protocol for schedulers: grants and quotas.
+//   - [github.com/flowfabric/flowfabric-go/fferr] has all errors.
 //
 // # Rules
 //
-// A method's changes and the events that report them commit together. The methods on a value from [Engine.WithTx] run
-// in the caller's transaction, with the same code. All time is the database's. Every operation may be repeated after an
-// unknown outcome; its documentation says how the repetition behaves.
+// The changes of a method commit together with their events. All time is the database's. Every operation may be repeated
+// after an unknown outcome; its documentation describes the repetition. Reads take no row locks.
 package engine

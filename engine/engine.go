@@ -13,55 +13,52 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// Config configures an [Engine]. The zero value of every field selects its documented default.
+// Config configures an [Engine]. The zero value of every field selects the default.
 type Config struct {
-	// Partitions are the logical partition counts: 256 for flows and executions, which are part of every id, and 32 for
-	// budgets and quotas. A database keeps the counts it started with: [Engine.Prepare] refuses others.
+	// Partitions are the logical partition counts. Default: 256 for flows and executions, 32 for budgets and quotas. A
+	// database keeps its first counts: [Engine.Prepare] refuses others.
 	Partitions id.Partitions
 
-	// Namespace applies to executions and flows that name none. Default "default".
+	// Namespace applies to executions and flows without a namespace. Default "default".
 	Namespace id.Namespace
 
 	// MaxPayload is the largest payload or result in bytes. Default 1 MiB.
 	MaxPayload int
 
-	// Retention is how long ended executions are kept unless their policy or lane says otherwise, and flows after their
-	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. The job retain
-	// and the job purge_flows apply it: use the same value in every process of a database.
+	// Retention is how long ended executions are kept, unless their policy or lane says otherwise, and flows after their
+	// last change. At least [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. Use the same value in
+	// every process of a database.
 	Retention time.Duration
 
-	// OutboxRetention is how long events are kept, including those of deleted executions. A reader of events that was
-	// away for longer has missed those up to the floor that [operator.Retention] returns. At least
-	// [policy.MinRetention], or [policy.KeepForever]. Default 168 h, a week. The job trim_outboxes applies it.
+	// OutboxRetention is how long events are kept, including those of deleted executions. A reader absent for longer misses
+	// the events up to the floor in [operator.Retention]. At least [policy.MinRetention], or [policy.KeepForever]. Default
+	// 168 h, a week.
 	OutboxRetention time.Duration
 
-	// Listener configures the connection of [Engine.Listen], as a pool's connection. If the pool connects to a
-	// transaction pooler, use the server's own address here. Default nil: as the engine's pool.
+	// Listener configures the connection of [Engine.Listen]. If the pool connects to a transaction pooler, use the
+	// server's own address here. Default nil: as the engine's pool.
 	Listener *pgxpool.Config
 
 	// NoListener limits [Engine.Listen] to notifications from this engine, without a connection.
 	NoListener bool
 
-	// UnsignedResumeGrants makes [interop.ClaimFromResumeGrant] accept grants whose keys this library did not make and
-	// can't verify. Any program that reaches the engine can then forge one. It is for FlowFabric schedulers that issue
-	// such grants. Default: they are refused.
+	// UnsignedResumeGrants makes [interop.ClaimFromResumeGrant] accept unsigned grants, as some FlowFabric schedulers issue.
+	// Any program with access to the engine can then forge one. Default: unsigned grants are refused.
 	UnsignedResumeGrants bool
 
-	// Middleware sees each execution before it is created, in this order, and may change or refuse it: single ones, many,
-	// nodes of flows, and those that steps call. It runs once for each, before the engine's transaction; a repeated call
-	// runs it again. Default: none.
+	// Middleware may change or refuse each execution before creation, in this order: alone, in a batch, as a node of a
+	// flow, or called by a step. A repeated call runs the middleware again. Default: none.
 	Middleware []Middleware
 
 	// Streams configures the output streams of handlers.
 	Streams StreamConfig
 
-	// Log receives failures that no call can return: notifications that could not be sent, a listener that reconnects,
-	// a database newer than the engine. Workers, background work and event readers log here too. A repeated failure is
-	// logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default: [slog.Default] at
-	// the time of [New]. slog.New(slog.DiscardHandler) logs nothing.
+	// Log receives failures that no call can return, such as a lost notification, also from workers, background work and
+	// event readers. A repeated failure is logged at Warn at most once a minute, otherwise at Debug. Payloads are never
+	// logged. Default: [slog.Default] at the time of [New].
 	Log *slog.Logger
 
-	// Now replaces the database's clock in tests. Default nil: all time is the database's.
+	// Now replaces the database's clock in tests. Default nil.
 	Now func() time.Time
 }
 
@@ -73,19 +70,19 @@ const (
 	DefaultOutboxRetention              = 7 * 24 * time.Hour
 )
 
-// Largest number of executions to create, and of leases to claim, renew or settle, in one transaction. Larger slices
-// are split into consecutive transactions, as are those with more than about 16 MiB of payloads, results or messages. A
-// larger claim is refused.
+// Largest number of executions to create, and of leases to claim, renew or settle, in one transaction. Larger slices, or
+// more than about 16 MiB of payloads, results or messages, are split into consecutive transactions. A larger claim is
+// refused.
 const (
 	MaxCreate = 10_000
 	MaxBatch  = 1_000
 )
 
-// Engine runs durable operations on one Postgres database. Every method is one transaction, or a part of the caller's
-// on a value from [Engine.WithTx]. An Engine is safe for concurrent use, but a value bound to a transaction is not.
+// Engine runs durable operations on one Postgres database. Every method is one transaction, or a part of the caller's on
+// a value from [Engine.WithTx]. An Engine is safe for concurrent use unless bound to a transaction.
 type Engine struct {
 	handle
-	c   *core.Core // the database, and the transaction that e is bound to
+	c   *core.Core // the database, and the caller's transaction if there is one
 	cfg Config
 
 	*shared
@@ -94,29 +91,27 @@ type Engine struct {
 // handle gives the packages of this library the core of an engine: see [core.Of].
 type handle = core.Handle
 
-// shared is the state that an engine and the values bound to transactions have in common: the memories of the families.
+// shared is the state common to an engine and the values bound to transactions.
 type shared struct {
 	outboxes *outbox.Hub
 	creationMemory
 	awaiting *awaiting
 }
 
-// WithTx returns the engine bound to the caller's transaction. Its operations become part of tx, each behind a
-// savepoint, so that a refusal leaves tx usable. They run at tx's isolation level, are never retried and wake no
-// worker: call [Engine.Wake] after the commit for the lanes with new work, or workers find it at their next poll.
-// [Engine.InTx] begins and commits a transaction itself, and wakes workers.
+// WithTx returns the engine bound to the caller's transaction. Operations become part of tx, each behind a savepoint, so
+// a refusal leaves tx usable. Operations run at tx's isolation level, are never retried and don't notify workers: call
+// [Engine.Wake] after the commit for the lanes with new work, or workers find the work at their next poll. [Engine.InTx]
+// also commits and notifies.
 //
-// An open transaction holds back the event readers of every outbox it wrote to. If tx is nil, every operation of the
-// returned engine is refused with [fferr.ErrInvalidInput], and nothing runs on the pool.
+// An open transaction delays the event readers of every outbox it wrote to. If tx is nil, every operation of the returned
+// engine is refused with [fferr.ErrInvalidInput].
 func (e *Engine) WithTx(tx pgx.Tx) *Engine { return e.on(e.c.WithTx(tx)) }
 
 // Pool returns the engine's pool.
 func (e *Engine) Pool() *pgxpool.Pool { return e.c.Pool }
 
-// WithPool returns the engine bound to another pool on the same database, which the caller opens and closes. Use it for
-// operations that must not wait for other users of a pool: a worker renews leases on its own connection. The engines
-// share their in-memory state. Notifications are still sent on the pool given to [New], and received as
-// [Config.Listener] says.
+// WithPool returns the engine bound to another pool on the same database, for operations that must not wait for other
+// users of a pool. The caller opens and closes the pool. Notifications are still sent on the pool given to [New].
 //
 // If pool is nil, every operation of the returned engine is refused with [fferr.ErrInvalidInput].
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine { return e.on(e.c.WithPool(pool)) }
@@ -130,7 +125,7 @@ func (e *Engine) on(c *core.Core) *Engine {
 	return &bound
 }
 
-// Now returns the database's time, which the engine's operations use.
+// Now returns the database's time.
 func (e *Engine) Now(ctx context.Context) (time.Time, error) {
 	ms, err := e.c.Q.GetNow(ctx, e.c.Reader(), e.c.NowMs())
 	if err != nil {

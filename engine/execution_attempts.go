@@ -18,69 +18,63 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Attempt is one try at an execution.
+// Attempt is one try at an execution. Fields without a value are zero.
 type Attempt struct {
 	Index   int
-	ID      id.AttemptID      // zero if another program stored none
-	Type    state.AttemptType // "" if another program stored none
-	Current bool              // the execution's newest attempt
+	ID      id.AttemptID
+	Type    state.AttemptType
+	Current bool // the execution's newest attempt
 
-	// Worker and Instance hold it, or held it last. They are "" from the loss of a lease until the next claim; see
-	// Lost.
+	// Worker and Instance are the last holder, "" between a lost lease and the next claim.
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
-	Epoch    int64          // the highest fencing token given for it
-	Lease    *LeaseSnapshot // nil if it is not leased
+	Epoch    int64          // the highest fencing token of the attempt
+	Lease    *LeaseSnapshot // nil unless leased
 
-	// Lost has its lost leases, at most the newest 32, newest last. A replay keeps them.
+	// Lost has the newest lost leases, at most 32, newest last, also from before a replay.
 	Lost []LostLease
 
-	StartedAt time.Time // start of its first lease; zero before it
-	ResumedAt time.Time // start of its last lease if an earlier one was interrupted, delayed or released; zero otherwise
-	EndedAt   time.Time // zero until it ends
-	TimeoutAt time.Time // when its worker's time is up; zero if it is unlimited or not leased
+	StartedAt time.Time // start of the first lease
+	ResumedAt time.Time // start of the last lease if an earlier one was interrupted, delayed or released
+	EndedAt   time.Time
+	TimeoutAt time.Time // when the worker's time is up, while leased and limited
 
-	Outcome state.AttemptOutcome // none while it is leased
-	Failure *Failure             // why it failed, whether or not it was retried; nil if it did not fail
+	Outcome state.AttemptOutcome // none while leased
+	Failure *Failure             // of a failed attempt, retried or not
 
-	// NextAt is the earliest start of the next attempt after a retried one, or of the continuation of a delayed or
-	// released one. Zero otherwise.
+	// NextAt is the earliest start of the retry, or of the continuation of a delayed or released attempt.
 	NextAt time.Time
 
-	// Frames is how many frames it has written to its output stream, trimmed ones included, and FrameAt when it wrote the
-	// newest; zero if it has written none.
+	// Frames counts the frames written to the output stream, also trimmed ones. FrameAt is the time of the newest.
 	Frames  int64
 	FrameAt time.Time
 
-	// Err is a [*fferr.CorruptionError] if a stored value can't be read; the fields that depend on it are zero. Other
-	// attempts are still listed.
+	// Err is a [*fferr.CorruptionError] if a stored value can't be read. Dependent fields are zero; other attempts are
+	// still listed.
 	Err error
 }
 
-// LostLease is a lease that a worker lost before the attempt ended. Its work until then may have had effects.
+// LostLease is a lease lost before the attempt ended. The worker may have caused effects until then.
 type LostLease struct {
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
-	Epoch    int64                // its fencing token
-	LostAt   time.Time            // when it was taken away; an expired lease was invalid slightly earlier
+	Epoch    int64                // the fencing token
+	LostAt   time.Time            // an expired lease was invalid slightly earlier
 	How      state.LeaseEventType // expired, revoked by an operator, or reclaimed by another worker
 }
 
 // ListAttempts returns a page of an execution's attempts, oldest first. after is the [Page.Next] of the previous page,
-// or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. An execution without a claim has no
-// attempts. A replay restarts the attempt that ended under the same index; earlier attempts stay.
+// or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. There are none before the first claim. A
+// replay restarts the last attempt under the same index; earlier attempts stay.
 //
-// A failure's class and category are "" if another program, or a version that did not store them, recorded it.
-//
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement;
-// takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing.
 func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
 	const op = "list attempts"
 	page, err := e.listAttempts(ctx, x, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Attempts iterates over the attempts that [Engine.ListAttempts] lists, a page at a time.
+// Attempts iterates over the attempts of [Engine.ListAttempts], a page at a time.
 func (e *Engine) Attempts(ctx context.Context, x id.ExecutionID) iter.Seq2[Attempt, error] {
 	return core.Pages(func(after string) (Page[Attempt], error) { return e.ListAttempts(ctx, x, after, MaxPage) })
 }
@@ -117,7 +111,7 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	})), nil
 }
 
-// readAttemptCursor returns the index after which a page starts.
+// readAttemptCursor returns the index before the page's first attempt.
 func readAttemptCursor(list, cursor string) (int32, error) {
 	key, err := core.ReadCursor(list, cursor)
 	switch {
@@ -131,8 +125,8 @@ func readAttemptCursor(list, cursor string) (int32, error) {
 	return int32(binary.BigEndian.Uint32(key)), nil
 }
 
-// rawAttempt has the fields that reads use from an attempt's raw_fields or, for the failure that ended the execution,
-// from the execution's.
+// rawAttempt has the fields for reads from an attempt's raw_fields or, for the failure at an execution's end, from the
+// execution's.
 type rawAttempt struct {
 	ID          string `json:"attempt_id"`
 	LeaseID     string `json:"lease_id"`
@@ -238,8 +232,8 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 	}
 }
 
-// setFailure reads the reason for the attempt's failure. A retried failure is stored with the attempt, and the one that
-// ended the execution with the execution.
+// setFailure reads the attempt's failure. A retried failure is stored with the attempt, and the failure at the execution's
+// end with the execution.
 func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	failed := rawAttempt{Reason: raw.Reason, Category: raw.Category, Class: raw.Class}
 	if core.IsTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {

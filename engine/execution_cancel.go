@@ -10,10 +10,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxCancelReason is the longest reason for a cancellation, in bytes.
+// MaxCancelReason is the most bytes of [CancelSpec.Reason].
 const MaxCancelReason = 1024
 
-// Values of [CancelSpec.Source]. Any other text is allowed.
+// Values of [CancelSpec.Source]; any other text is allowed too.
 const (
 	CancelledByOperator = "operator_override" // the default without a fence
 	CancelledByWorker   = "worker"            // the default with a fence
@@ -24,34 +24,31 @@ const (
 type CancelSpec struct {
 	ID id.ExecutionID
 
-	// Reason is shown by reads as the reason for the cancellation. Default none; at most [MaxCancelReason] bytes.
+	// Reason is a text for reads. Default none; at most [MaxCancelReason] bytes.
 	Reason string
 
-	// Fence makes it a lease holder's call. It is refused unless the fence belongs to the live lease or, if there is no
-	// lease, to the current attempt. Default nil: any holder loses the execution.
+	// Fence is for a lease holder's call, which is refused unless the fence belongs to the live lease or, without a lease,
+	// to the current attempt. Default nil: any holder loses the execution.
 	Fence *id.Fence
 
-	// Source is on whose behalf the execution is cancelled. Default [CancelledByOperator], with a Fence
-	// [CancelledByWorker]; at most 256 bytes.
+	// Source is the initiator, for reads. Default [CancelledByOperator], with a Fence [CancelledByWorker]; at most 256
+	// bytes.
 	Source string
 
-	anew bool // an execution that is already cancelled is an error too
+	anew bool // an already cancelled execution is an error too
 }
 
 const maxCancelSource = 256
 
-// CancelExecution ends an execution as cancelled, in any state and even if it is leased. It removes the lease,
-// suspension, waitpoints and grants, and skips executions that can no longer run. The context of a running handler ends
-// shortly after, with worker.ErrCancelled as the cause; its effects are not undone, and its result is discarded. An
-// execution that is already cancelled keeps its first reason and source.
+// CancelExecution ends an execution as cancelled, in any state, leased or not, and skips dependent executions which can
+// no longer run. The context of a running handler ends shortly after, with worker.ErrCancelled as the cause, and the
+// handler's result is discarded. Safe to repeat: a cancelled execution keeps the first reason and source.
 //
-// Errors: [*fferr.EndedError] ([fferr.ErrEnded]) with the outcome if it already ended differently; [fferr.ErrNotFound];
+// Errors: [*fferr.EndedError] ([fferr.ErrEnded]) with the outcome after another end; [fferr.ErrNotFound];
 // [fferr.ErrInvalidInput]. With a fence also [*fferr.LeaseError]: [fferr.ErrStaleLease] for a newer lease or attempt, or
-// [fferr.ErrLeaseExpired].
-// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
-// exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then fails with
-// [fferr.ErrContention]. Emits a completion event, and a lease event if it was leased. In a caller's transaction the holder
-// is not notified; its next call is refused. Safe to repeat.
+// [fferr.ErrLeaseExpired]. [fferr.ErrContention] after waiting three times two seconds for a lock.
+// Transaction: locks a member's flow exclusively, then the execution and the attempt. Emits a completion event, and a
+// lease event if leased. In a caller's transaction the holder is not notified; the holder's next call is refused.
 func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 	outcomes, err := e.cancel(ctx, []CancelSpec{spec})
 	if err != nil {
@@ -64,8 +61,8 @@ func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 // transaction. Outcomes are in input order, nil for each cancelled execution; if an execution is given twice, the first
 // spec decides. The error means that nothing happened.
 //
-// It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
-// outcome is [fferr.ErrBusy]; repeat that item.
+// CancelExecutions never waits for locks. If another transaction holds an execution, its attempt, its flow or a
+// dependent, the outcome is [fferr.ErrBusy]: repeat the item.
 func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]error, error) {
 	return e.impatient().cancel(ctx, specs)
 }
@@ -117,8 +114,7 @@ func (s *CancelSpec) cancellation() core.Cancellation {
 	return core.Cancellation{Reason: s.Reason, Source: cmp.Or(s.Source, CancelledByWorker), RevokedBy: core.RevokedByHolder}
 }
 
-// fence refuses the call of a holder that does not hold x. If x has no lease, the last holder may cancel an execution
-// it released or lost.
+// fence refuses the call of a former holder. If x has no lease, the last holder may cancel a released or lost execution.
 func (s *CancelSpec) fence(x *core.HeldExecution, phase state.LifecyclePhase) (holds bool, err error) {
 	stale := int(x.CurrentIndex) != s.Fence.Attempt || x.Leased() && x.CurrentEpoch != s.Fence.Epoch
 	if !stale && (!x.Leased() || x.Live()) {

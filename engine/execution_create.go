@@ -16,16 +16,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// CreateExecution creates an execution. Creating it again with the same id or idempotency key changes nothing and
-// returns a duplicate. Set one of the two to be able to repeat a call with an unknown outcome.
+// CreateExecution creates an execution. A second creation with the same id or idempotency key changes nothing and returns
+// a duplicate: set one to be able to repeat a call with an unknown outcome.
 //
 // Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrNotFound] and [fferr.ErrFlowTerminal] for a member's flow;
-// [fferr.ErrKeyConflict] naming the execution that has the idempotency key with different content, or the execution or flow
-// that has the business key; that of a unique one is a duplicate instead, as [ExecutionSpec.Unique] says; [fferr.ErrPruned] for
-// the id of a member that its flow has pruned ([FlowSpec.PruneMembersAfter]).
-//
-// Transaction: one statement, or a constant number with a key, a flow, or a lane that this engine uses for
-// the first time. One more for fair work. Emits no events.
+// [fferr.ErrKeyConflict] naming the execution with the same idempotency key and other content, or the execution or flow
+// with the same business key; [fferr.ErrPruned] for the id of a pruned member ([FlowSpec.PruneMembersAfter]). Emits no
+// events.
 func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Created, error) {
 	results, err := e.CreateExecutions(ctx, []ExecutionSpec{spec})
 	if err != nil {
@@ -35,13 +32,12 @@ func (e *Engine) CreateExecution(ctx context.Context, spec ExecutionSpec) (Creat
 }
 
 // CreateExecutions creates many executions, in transactions of at most [MaxCreate] executions and about 16 MiB of
-// payloads, tags and policies. Members of a flow share transactions only with each other. Outcomes are in input order,
-// and an invalid spec affects only its own; a failed one still has the id. The outcomes are those of single creations
-// in input order: of two specs with the same id or key, the first that is created wins. The error means
-// that nothing happened.
+// payloads, tags and policies. Members of a flow share transactions only with each other. Outcomes are in input order, as
+// if each execution were created alone, one after the other; a failed outcome still has the id. The error means that
+// nothing happened.
 //
-// At least ten executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are claimable at
-// once and have no deadline, key or flow. Creators, namespaces, tenants and tags may differ; tags and tenants cost the least.
+// Ten or more executions with the same lane, kind, policy and CreatedAt cost half the time or less if they are claimable
+// at once and have no deadline, key or flow.
 func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([]fferr.Outcome[Created], error) {
 	specs, err := e.delayAll(ctx, e.adaptAll(ctx, specs))
 	if err != nil {
@@ -50,7 +46,7 @@ func (e *Engine) CreateExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	return e.createExecutions(ctx, specs)
 }
 
-// createExecutions is CreateExecutions behind the middleware.
+// createExecutions is CreateExecutions after the middleware.
 func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([]fferr.Outcome[Created], error) {
 	const op = "create executions"
 	b := e.prepareBatch(specs)
@@ -72,7 +68,7 @@ func (e *Engine) createExecutions(ctx context.Context, specs []ExecutionSpec) ([
 	return b.results, err
 }
 
-// prepareBatch checks specs. Specs that are alike share most of the work.
+// prepareBatch checks specs. Similar specs share most of the work.
 func (e *Engine) prepareBatch(specs []ExecutionSpec) creationBatch {
 	b := creationBatch{specs: specs, creations: make([]creation, len(specs)), results: make([]fferr.Outcome[Created], len(specs))}
 	var checked checkedSpecs
@@ -95,7 +91,7 @@ func (e *Engine) prepareBatch(specs []ExecutionSpec) creationBatch {
 }
 
 // chunkCreations splits the valid creations into one chunk per transaction. Executions outside flows go together, as do the
-// members of one flow. If an id occurs in two groups, all keep their order instead.
+// members of one flow. If an id occurs in two groups, all creations keep their order instead.
 func chunkCreations(creations []creation) [][]int {
 	valid := make([]int, 0, len(creations))
 	for i := range creations {
@@ -216,8 +212,8 @@ func (e *Engine) createPlain(ctx context.Context, op string, creations []creatio
 	return r.outcomes(), err
 }
 
-// createInTx locks the keys first and then inserts the new executions; lanes come last. It locks the flow of members before
-// anything else, and refuses pruned members.
+// createInTx locks the flow of members, then the keys, and inserts the new executions; lanes come last. Pruned members are
+// refused.
 func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creation, new registration) ([]fferr.Outcome[Created], error) {
 	flow := creations[0].flow
 	var pruned map[id.ExecutionID]bool
@@ -268,7 +264,7 @@ func (e *Engine) createInTx(ctx context.Context, tx *core.Txn, creations []creat
 	return outcomes, e.register(ctx, tx, new)
 }
 
-// createRun creates executions. None of them changes another one.
+// createRun creates executions. No creation changes another execution of the run.
 func (e *Engine) createRun(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	for i := range e.atCreation {
 		if lock := e.atCreation[i].lock; lock != nil {
@@ -290,8 +286,8 @@ func (e *Engine) createRun(ctx context.Context, tx *core.Txn, r *creationRun) er
 	return nil
 }
 
-// lockForMembers locks a flow that is about to grow, and returns the pruned members among the creations. Pruning
-// takes a conflicting lock of the flow.
+// lockForMembers locks a flow before it grows, and returns the pruned members among the creations. Pruning takes a
+// conflicting lock of the flow.
 func (e *Engine) lockForMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, creations []creation) (map[id.ExecutionID]bool, error) {
 	set := core.NewFlowSet(e.cfg.Partitions)
 	set.Add(flow)
@@ -337,7 +333,7 @@ func (e *Engine) countMembers(ctx context.Context, tx db.DBTX, flow id.FlowID, m
 	return err
 }
 
-// besideInsert returns the statements of the steps behind the insert of creations.
+// besideInsert returns the steps' statements to send after the insert of creations.
 func (e *Engine) besideInsert(ctx context.Context, creations []creation) (beside []core.Step) {
 	for i := range e.atCreation {
 		if insert := e.atCreation[i].insert; insert != nil {
@@ -347,7 +343,7 @@ func (e *Engine) besideInsert(ctx context.Context, creations []creation) (beside
 	return beside
 }
 
-// insert creates rows, runs the insert functions of the steps, and returns the rows that did not exist.
+// insert creates rows, runs the insert functions of the steps, and returns the new rows.
 func (e *Engine) insert(
 	ctx context.Context, tx pgx.Tx, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (created map[id.ExecutionID]Created, err error) {

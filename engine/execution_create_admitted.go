@@ -15,20 +15,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// admissible reports whether a creation can have its places from the beginning. A quota policy's and a budget's admission is
-// left to the gate, as is that of fair work.
+// admissible reports whether a creation can begin with its places in limits. With a quota policy or budgets, or for fair
+// work, admission is left to the gate.
 func (c *creation) admissible() bool {
 	return c.minted && len(c.gates.limits) > 0 && len(c.gates.budgets) == 0 && c.quota == "" && c.place.Ns == 0 && c.prompt()
 }
 
-// anyAdmissible reports whether one of the creations is.
+// anyAdmissible reports whether any creation is admissible.
 func anyAdmissible(creations []creation) bool {
 	return slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() })
 }
 
-// createAdmitted creates executions without keys, outside flows and on known lanes, some of them with limits. Those whose
-// limits have room, and at which nothing waits, begin admitted and are claimable at once; the gate admits the others. Only a
-// transaction of the engine's own does this, since it locks the limits. Locked ones it leaves to the gate.
+// createAdmitted creates executions without keys, outside flows and on known lanes, some with limits. If the limits of an
+// execution have free places, and nothing waits there, the execution begins admitted and is claimable at once; the gate
+// admits the others. The limits are locked, so only a transaction of the engine's own does so, and skips locked limits.
 func (e *Engine) createAdmitted(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if e.c.Tx != nil || !anyAdmissible(creations) || slices.ContainsFunc(creations, creation.needsKeys) {
 		return nil, nil
@@ -56,8 +56,8 @@ func (e *Engine) createAdmitted(ctx context.Context, op string, creations []crea
 	}
 }
 
-// registerBefore registers in a transaction of its own, so that creations with limits can begin admitted: they can't rely on
-// rows of their own transaction. Nothing is left to register then.
+// registerBefore registers in a separate transaction, so creations with limits can begin admitted: admission can't rely on
+// uncommitted rows. Afterwards nothing is left to register.
 func (e *Engine) registerBefore(ctx context.Context, op string, creations []creation, new *registration) error {
 	if e.c.Tx != nil || new.empty() || !anyAdmissible(creations) {
 		return nil
@@ -72,8 +72,8 @@ func (e *Engine) registerBefore(ctx context.Context, op string, creations []crea
 	return err
 }
 
-// ensureKeys makes the rows of keys that this process has not seen, in a transaction of its own: another creator of the same
-// key waits for its commit, or leaves it to the gate.
+// ensureKeys makes the rows of keys new to this process, in a separate transaction. Another creator of the same key waits
+// for the commit, or leaves the key to the gate.
 func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) error {
 	of, namespaces := make(map[gate.ID]LimitKey), make(map[gate.ID]string)
 	for i := range fresh {
@@ -99,7 +99,7 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 	})
 	switch {
 	case errors.Is(err, fferr.ErrBusy):
-		return nil // the gate makes them
+		return nil // the gate makes the rows
 	case err == nil:
 		e.keyRows.add(unknown)
 	}
@@ -114,10 +114,10 @@ type admitting struct {
 	left   []creation // the others
 }
 
-// decide locks the limits of creations, as far as they are free, and decides which have room.
+// decide locks the unlocked limits of creations, and decides which creations are admitted.
 func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) error {
 	a.Begin()
-	limits := make(map[gate.ID]int64) // the units that all take
+	limits := make(map[gate.ID]int64) // the units of all creations
 	for i := range fresh {
 		if fresh[i].admissible() {
 			for _, l := range fresh[i].gates.limits {
@@ -145,7 +145,7 @@ func (a *admitting) decide(ctx context.Context, tx *core.Txn, fresh []creation) 
 		} else {
 			a.left = append(a.left, c)
 			for _, l := range c.gates.limits {
-				delete(a.State.Limits, gate.ID(l.gate)) // nothing behind it goes ahead
+				delete(a.State.Limits, gate.ID(l.gate)) // no later creation overtakes c
 			}
 		}
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// lockAhead takes the locks of all runs of a creation: all keys, the executions that may be in the way, and
-// the sequences, each kind in its order. Without it two calls could wait for each other's first runs.
+// lockAhead takes the locks of all runs of a creation: all keys, the executions that may be in the way, and the sequences,
+// each kind in its own order. Otherwise two calls could wait for each other's first runs.
 //
-// A key or sequence that doesn't exist yet is inserted and deleted again. Until the transaction ends, other creators of it
-// wait for that as for any new row.
+// A missing key or sequence is inserted and deleted again. Other creators of the same row wait until the transaction ends.
 func (e *Engine) lockAhead(ctx context.Context, tx *core.Txn, creations []creation) error {
 	r := creationRun{creations: creations}
 	if err := e.holdKeys(ctx, tx, &r); err != nil {

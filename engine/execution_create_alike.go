@@ -13,14 +13,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// minAlike is the minimum average size of the groups if each gets its own statement.
+// minAlike is the minimum average size of groups with a statement each.
 const minAlike = 10
 
-// maxAlikeBytes is the approximate size of one statement of a group. The server also keeps inserted rows for the
-// queue's trigger, even if that is skipped, and spills them to a file beyond work_mem, 4 MB by default.
+// maxAlikeBytes is the approximate size of one statement of a group. The server also keeps inserted rows for the queue's
+// trigger, even a skipped one, and spills rows beyond work_mem, 4 MB by default, to a file.
 const maxAlikeBytes = 2 << 20
 
-// likeness has the fields that creations of a group have in common. Their capabilities are the policy's.
+// likeness has the common fields of a group's creations. The capabilities are the policy's.
 type likeness struct {
 	lane, kind, policy string
 	createdAtMs        int64
@@ -39,8 +39,8 @@ func (c *creation) prompt() bool {
 	return c.delayUntilMs == 0 && c.deadlineMs == 0 && c.deadlineIn == 0
 }
 
-// alike divides creations into groups, each for its own statement. It returns nil if one of them is not plain, or if
-// the groups are so small that a single statement is cheaper.
+// alike divides creations into groups, one per statement. The result is nil if a creation is not plain, or if the groups
+// are so small that a single statement is cheaper.
 func alike(creations []creation) [][]*creation {
 	var groups [][]*creation
 	of := make(map[likeness]int)
@@ -63,8 +63,8 @@ func alike(creations []creation) [][]*creation {
 	return groups
 }
 
-// insertAlike creates executions in one round trip, with one or a few statements per group. It returns [core.ErrFellThrough]
-// if one of them already exists; none was created then.
+// insertAlike creates executions in one round trip, with one or a few statements per group. The error is
+// [core.ErrFellThrough] if an execution already exists; none was created then.
 func (e *Engine) insertAlike(ctx context.Context, op string, creations []creation, groups [][]*creation) error {
 	steps := e.alikeSteps(ctx, creations, groups)
 	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
@@ -83,7 +83,7 @@ func announce(due *core.Notifications, group []*creation) {
 	}
 }
 
-// alikeSteps returns the statements that insert the groups of creations, and the statements of the steps behind them.
+// alikeSteps returns the statements to insert the groups of creations, followed by the statements of the steps.
 func (e *Engine) alikeSteps(ctx context.Context, creations []creation, groups [][]*creation) (steps []core.Step) {
 	for _, group := range groups {
 		for _, part := range core.ByBytes(group, len(group), maxAlikeBytes, (*creation).size) {
@@ -93,7 +93,7 @@ func (e *Engine) alikeSteps(ctx context.Context, creations []creation, groups []
 	return append(steps, e.besideInsert(ctx, creations)...)
 }
 
-// alikeStep returns the step that inserts a group.
+// alikeStep returns the step to insert a group.
 func (e *Engine) alikeStep(ctx context.Context, group []*creation) core.Step {
 	p := alikeParams(group, e.c.NowMs())
 	switch like := group[0].likeness(); {
@@ -157,7 +157,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	return p
 }
 
-// waiting returns the outcomes if all new executions were inserted and are claimable at once.
+// waiting returns the outcomes after all new executions were inserted claimable.
 func (r *creationRun) waiting() []fferr.Outcome[Created] {
 	for _, i := range r.creates {
 		r.results[i].Value.State = state.PublicWaiting

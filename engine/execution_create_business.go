@@ -15,21 +15,21 @@ import (
 
 // businessKeys are the business keys of some creations.
 type businessKeys struct {
-	taken map[id.BusinessKey]keyHolder // by something that exists
+	taken map[id.BusinessKey]keyHolder // by an existing execution or flow
 	held  map[id.BusinessKey]int       // new; until [Engine.settleBusinessKeys], the row names the creation at this index
 }
 
 // ofFlow is the index of a flow instead of a creation.
 const ofFlow = -2
 
-// keyedFlow is the business key of a flow that is created together with executions. The zero value is none.
+// keyedFlow is the business key of a flow created together with executions. The zero value is none.
 type keyedFlow struct {
 	flow id.FlowID
 	key  id.BusinessKey
 }
 
-// holdBusinessKeys inserts the business keys of a run, except the keys of repetitions by an idempotency key, and the key of
-// its flow if the flow is new too. It waits for other creators of the same keys.
+// holdBusinessKeys inserts the business keys of a run, except those of repetitions by an idempotency key, and the key of a
+// new flow. The insert waits for other creators of the same keys.
 func (e *Engine) holdBusinessKeys(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	creations, keys, of := r.creations, &r.keys.business, r.newFlow
 	first := make(map[id.BusinessKey]int)
@@ -52,7 +52,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx *core.Txn, r *creation
 		return nil
 	}
 	keys.taken, keys.held = make(map[id.BusinessKey]keyHolder), make(map[id.BusinessKey]int)
-	// A taken key that is gone when it is read was deleted with its holder. Try again with it.
+	// A taken key missing at the read was deleted with its holder: insert the key again.
 	for pending := slices.SortedFunc(maps.Keys(first), compareBusinessKeys); len(pending) > 0; {
 		var insert db.InsertBusinessKeysParams
 		for _, key := range pending {
@@ -89,7 +89,7 @@ func (e *Engine) holdBusinessKeys(ctx context.Context, tx *core.Txn, r *creation
 	return nil
 }
 
-// listHolders returns the holders of business keys. A key that nothing has is missing.
+// listHolders returns the holders of business keys, without the free keys.
 func (e *Engine) listHolders(ctx context.Context, conn db.DBTX, keys []id.BusinessKey) (map[id.BusinessKey]keyHolder, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -7,14 +7,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// checkedSpecs remembers the last valid specs of a batch that differ from each other. A spec that is like one of them
-// reuses its result, except for the fields that [Engine.setOwn] sets.
+// checkedSpecs remembers the last valid specs of a batch, as far as they differ. A similar spec reuses the result, except
+// for the fields set by [Engine.setOwn].
 type checkedSpecs struct {
 	at [4]int // indexes; the newest is at next-1
 	n  int
 }
 
-// like returns the index of a spec that spec i is like.
+// like returns the index of a spec similar to spec i.
 func (k *checkedSpecs) like(specs []ExecutionSpec, i int) (int, bool) {
 	for back := 1; back <= min(k.n, len(k.at)); back++ {
 		if at := k.at[(k.n-back)%len(k.at)]; specs[i].isLike(&specs[at]) {
@@ -42,7 +42,7 @@ func (s *ExecutionSpec) isLike(other *ExecutionSpec) bool {
 		s.after == other.after && s.setsOwnTags == other.setsOwnTags && s.storedPolicy == other.storedPolicy && s.Unique == other.Unique && s.mistake == nil && other.mistake == nil
 }
 
-// setOwn checks and sets the fields in which a spec differs from a similar one.
+// setOwn checks and sets the fields in which similar specs may differ.
 func (e *Engine) setOwn(c *creation, spec, like *ExecutionSpec) error {
 	c.payload, c.priority, c.minted = spec.Payload, clampPriority(spec.Priority), false
 	if err := e.setID(c, *spec, id.LaneID(c.lane)); err != nil {

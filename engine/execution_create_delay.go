@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// delayAll turns the delays of [After] into instants, unless one was set since. Without any the specs are returned as they
-// are.
+// delayAll turns the delays of [After] into instants, unless an instant was set since. Without delays the specs are
+// returned unchanged.
 func (e *Engine) delayAll(ctx context.Context, specs []ExecutionSpec) ([]ExecutionSpec, error) {
 	return delayed(ctx, e, specs, func(s *ExecutionSpec) *ExecutionSpec { return s })
 }

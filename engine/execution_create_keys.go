@@ -16,7 +16,7 @@ import (
 
 // creationKeys are the locked idempotency keys of some creations.
 type creationKeys struct {
-	taken map[scopedKey]takenKey // by an execution of an earlier call, within its window
+	taken map[scopedKey]takenKey // by an execution of an earlier call, within the window
 	held  map[scopedKey]int      // free; until [Engine.settleKeys], the row names the creation at this index
 
 	business businessKeys
@@ -36,7 +36,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx *core.Txn, r *creationRun) err
 			first[creations[i].scope()] = i
 		}
 	}
-	// A taken key that no longer exists when it is locked was rolled back or purged. Try again with those keys.
+	// A taken key missing at the lock was rolled back or purged: insert the key again.
 	for pending := slices.SortedFunc(maps.Keys(first), scopedKey.compare); len(pending) > 0; {
 		insert := db.InsertCreationKeysParams{NowMs: e.c.NowMs()}
 		for _, key := range pending {
@@ -67,7 +67,7 @@ func (e *Engine) holdKeys(ctx context.Context, tx *core.Txn, r *creationRun) err
 	return e.readTaken(ctx, tx, keys)
 }
 
-// takeFormerKeys records the keys taken by rows of the former scope, and returns the others.
+// takeFormerKeys records the keys taken by rows of the former scope, and returns the other keys.
 func (e *Engine) takeFormerKeys(
 	ctx context.Context, tx db.DBTX, keys *creationKeys, creations []creation, first map[scopedKey]int, pending []scopedKey,
 ) ([]scopedKey, error) {
@@ -144,10 +144,10 @@ func (e *Engine) readTaken(ctx context.Context, tx db.DBTX, keys *creationKeys) 
 	return nil
 }
 
-// noCreation is the index of no creation. The key's row names an execution of an earlier call whose window has passed.
+// noCreation is the index of no creation: the key's row names an execution of an earlier call, after its window.
 const noCreation = -1
 
-// keyTaken decides a creation by its idempotency key: it repeats the key's execution, or conflicts with it.
+// keyTaken decides a creation by the idempotency key: a repetition of the key's execution, or a conflict.
 func (r *creationRun) keyTaken(i int) (fferr.Outcome[Created], bool) {
 	c := &r.creations[i]
 	if !c.keyed() {

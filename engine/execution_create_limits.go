@@ -10,9 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// findLimits compares the limits of creations with those that exist, which it reads unless this process knows them. It marks
-// creations whose limits have to be declared, and calls refuse for those that name a limit which does not exist or is too
-// small.
+// findLimits compares the limits of creations with the existing limits, reading only limits unknown to this process.
+// Creations with limits to declare are marked, and creations with a missing or too small limit are refused.
 func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse func(i int, err error)) error {
 	var rules, unknown map[core.LimitID]core.LimitRule
 	now := e.c.ProcessTime()
@@ -75,14 +74,14 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 	return nil
 }
 
-// findAllLimits is findLimits for creations that are refused together.
+// findAllLimits is findLimits for creations to refuse together.
 func (e *Engine) findAllLimits(ctx context.Context, creations []creation) (refused error) {
 	err := e.findLimits(ctx, creations, func(_ int, err error) { refused = cmp.Or(refused, err) })
 	return cmp.Or(err, refused)
 }
 
-// readLimits reads the declared rules of limits. One that does not exist has no units. It remembers those that outlast the caller's
-// transaction.
+// readLimits reads the declared rules of limits. A missing limit has no units. Rules that outlast the caller's transaction
+// are remembered.
 func (e *Engine) readLimits(ctx context.Context, into map[core.LimitID]core.LimitRule) error {
 	var params db.ListLimitRulesParams
 	for limit := range into {

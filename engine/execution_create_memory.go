@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
-// unknownLanes returns the lanes of creations, sorted, without the lanes this engine has seen registered.
+// unknownLanes returns the lanes of creations, sorted, without the lanes registered before.
 func (e *Engine) unknownLanes(creations []creation) []string {
 	var lanes []string
 	for i := range creations {
@@ -23,10 +23,10 @@ func (e *Engine) unknownLanes(creations []creation) []string {
 	return lanes
 }
 
-// A registration has the lanes, the period and the limits that creations register, each once for a database.
+// A registration has the lanes, the period and the limits for creations to register, each once for a database.
 type registration struct {
 	lanes  []string // sorted
-	period int64    // the shortest retention of their policies, 0 if it is registered
+	period int64    // the shortest retention of the policies, 0 if registered before
 	limits map[core.LimitID]core.LimitRule
 }
 
@@ -61,16 +61,15 @@ func (e *Engine) remember(r registration) {
 	}
 }
 
-// creationMemory has the steps of creations, and the rows this process has written or read: creations need not write them
-// again.
+// creationMemory has the steps of creations, and the rows known to exist: creations need not write known rows again.
 type creationMemory struct {
 	atCreation []creationStep
 	lanes      known[string]
 	periods    shortestPeriod
-	keyRows    known[gate.ID] // keys of limits that had a row once; a job deletes idle ones
+	keyRows    known[gate.ID] // keys of limits with a row at some time; a job deletes idle rows
 }
 
-// maxKnown is the number of values in a set of [known] ones.
+// maxKnown is the number of values in a [known] set.
 const maxKnown = 100_000
 
 // known is a set of values with a row. Writing a row again changes nothing, so a full set is simply cleared.

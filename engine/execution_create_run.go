@@ -13,7 +13,7 @@ import (
 
 // A creationRun has the executions of one insert.
 type creationRun struct {
-	flow      *id.FlowID // whose members they are
+	flow      *id.FlowID // nil outside a flow
 	newFlow   keyedFlow  // zero unless the flow is new
 	creations []creation
 	keys      creationKeys // locked by the steps
@@ -23,13 +23,13 @@ type creationRun struct {
 	creates []int                    // indexes of the new executions
 	created map[id.ExecutionID]Created
 
-	made        map[id.ExecutionID]bool // given ids of creations before
-	owner       map[scopedKey]int       // the index of the creation that gets a key
+	made        map[id.ExecutionID]bool // given ids of earlier creations
+	owner       map[scopedKey]int       // the index of the creation with a key
 	keyOwner    map[id.BusinessKey]int
 	uniqueOwner map[uniqueKey]int
 }
 
-// deal decides creations in order, each by the first of the steps to find it a duplicate or refused.
+// deal decides creations in order: the first step to find a creation a duplicate or refused decides.
 func (e *Engine) deal(r *creationRun) {
 	r.results, r.creates = make([]fferr.Outcome[Created], len(r.creations)), make([]int, 0, len(r.creations))
 	r.made, r.owner, r.keyOwner, r.uniqueOwner = nil, nil, nil, nil
@@ -47,7 +47,7 @@ func (e *Engine) deal(r *creationRun) {
 	}
 }
 
-// decided reports whether a creation is a duplicate or refused, and sets its result.
+// decided reports whether a creation is a duplicate or refused, and sets the result.
 func (e *Engine) decided(r *creationRun, i int) bool {
 	for n := range e.atCreation {
 		if taken := e.atCreation[n].taken; taken != nil {
@@ -60,7 +60,7 @@ func (e *Engine) decided(r *creationRun, i int) bool {
 	return false
 }
 
-// idTaken makes a creation a duplicate if its id exists, or an earlier creation of the run has it.
+// idTaken makes a creation a duplicate if the id exists, or an earlier creation of the run has the same id.
 func (r *creationRun) idTaken(i int) (fferr.Outcome[Created], bool) {
 	x := r.creations[i].id
 	return fferr.Outcome[Created]{Value: Created{ID: x, Duplicate: true}}, r.made[x] || r.existing[x]
@@ -75,8 +75,7 @@ func (r *creationRun) takeID(i int) {
 	}
 }
 
-// fresh returns the creations of new executions. If any of their ids were given by callers, they are in lock
-// order.
+// fresh returns the creations of new executions, in the order of locks if callers gave any ids.
 func (r *creationRun) fresh() []creation {
 	fresh := r.creations
 	if len(r.creates) < len(r.creations) {
@@ -114,8 +113,8 @@ func (e *Engine) insertDealt(ctx context.Context, tx *core.Txn, r *creationRun) 
 		e.deal(r)
 		return nil
 	}
-	// Each creation may decide those after it, so the existing ids must be known. If other transactions create some of
-	// them in the meantime, decide again.
+	// Each creation may decide later ones, so the existing ids must be known. If other transactions create some in the
+	// meantime, decide again.
 	if err := e.readExisting(ctx, tx, r.creations, r.existing); err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func (e *Engine) insertDealt(ctx context.Context, tx *core.Txn, r *creationRun) 
 	}
 }
 
-// noteExisting records the executions that the insert found.
+// noteExisting records the executions found by the insert.
 func (r *creationRun) noteExisting() {
 	for _, i := range r.creates {
 		x := r.creations[i].id
@@ -150,8 +149,8 @@ func (r *creationRun) noteExisting() {
 	}
 }
 
-// interdependent reports whether an id or a key occurs twice. An id that was given together with a business key or for
-// unique work counts too: if it exists, the creation is a duplicate even if that key is taken.
+// interdependent reports whether an id or a key occurs twice. An id given together with a business key or for unique work
+// counts too: if the id exists, the creation is a duplicate even if the key is taken.
 func interdependent(creations []creation) bool {
 	ids, keys, business := make(map[id.ExecutionID]bool), make(map[scopedKey]bool), make(map[id.BusinessKey]bool)
 	for i := range creations {

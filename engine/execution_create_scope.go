@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// scopedKey is an idempotency key within its scope.
+// scopedKey is an idempotency key within a scope.
 type scopedKey struct {
 	partition      int16
 	namespace, key string // key as stored: [creation.setKey]
@@ -27,12 +27,12 @@ func (k scopedKey) compare(other scopedKey) int {
 	)
 }
 
-// scopeMark begins every stored key that includes its scope. No caller's key begins with it, so a stored key of the
-// former scope, which is the caller's key alone, can't be mistaken for one.
+// scopeMark begins every stored key with a scope. No caller's key begins so, hence a stored key of the former scope, the
+// caller's key alone, is never mistaken for a key with a scope.
 const scopeMark = "\x01"
 
-// setKey sets the idempotency key and its stored form: the lane or a member's flow, the kind and the key. The lengths
-// of the first two make it unambiguous.
+// setKey sets the idempotency key and the stored form: the lane or a member's flow, the kind and the key. The lengths of
+// the first two parts make the form unambiguous.
 func (c *creation) setKey(key id.IdempotencyKey) error {
 	if key == "" {
 		return nil
@@ -60,14 +60,14 @@ func (c creation) needsKeys() bool { return c.holdsKey() || c.unique != nil }
 
 func (c creation) scope() scopedKey { return scopedKey{c.id.Partition(), c.namespace, c.storedKey} }
 
-// takenKey is the execution that a key names. Without facts it can't be compared any more: it was deleted, or a result
-// may have replaced its payload.
+// takenKey is the execution named by a key. Without facts the execution can't be compared any more: it was deleted, or a
+// result may have replaced the payload.
 type takenKey struct {
 	id    id.ExecutionID
 	facts *db.ReadKeyedExecutionsRow
 }
 
-// conflict returns an error if a creation does not repeat that of the execution, and nil otherwise.
+// conflict returns an error unless a creation repeats the execution's creation.
 func (k takenKey) conflict(c *creation) error {
 	f := k.facts
 	if f == nil {

@@ -13,11 +13,11 @@ import (
 //	check   before any transaction: reads, and refuses creations
 //	before  before a chunk's transaction: commits rows for the chunk to rely on
 //	atOnce  creates a whole chunk in fewer statements, or returns nil outcomes
-//	split   divides a chunk into runs, so that no creation changes an execution of its own run, and locks for all runs
-//	lock    locks a run's keys, and reads the executions that have them
+//	split   divides a chunk into runs, so no creation changes an execution of the same run, and locks for all runs
+//	lock    locks a run's keys, and reads the executions with these keys
 //	taken   decides whether one creation of a run is a duplicate or refused
-//	take    gives an undecided creation its keys, for the later ones to meet
-//	insert  returns the statements to send behind the insert
+//	take    gives an undecided creation its keys, which later creations find taken
+//	insert  returns the statements to send after the insert
 //	after   completes a run whose rows exist
 type creationStep struct {
 	check  func(*Engine, context.Context, *creationBatch) error
@@ -31,8 +31,9 @@ type creationStep struct {
 	after  func(*Engine, context.Context, *core.Txn, *creationRun) error
 }
 
-// creationSteps lists the capabilities with a part in creation. The order within a field is the order of locks: idempotency keys, business
-// keys, unique keys, sequences, then the places of fair work. Budgets only name gates, which the insert writes.
+// creationSteps lists the capabilities with a part in creation. The order within a field is the order of locks:
+// idempotency keys, business keys, unique keys, sequences, then the places of fair work. Budgets only name gates, which
+// the insert writes.
 func creationSteps() []creationStep {
 	return []creationStep{
 		{ // idempotency keys
@@ -76,7 +77,7 @@ type creationBatch struct {
 	results   []fferr.Outcome[Created]
 }
 
-// refuse sets the error of a creation. No later step looks at it.
+// refuse sets the error of a creation. Later steps skip refused creations.
 func (b *creationBatch) refuse(i int, err error) {
 	b.results[i].Err, b.creations[i].refused = err, true
 }

@@ -22,21 +22,21 @@ const reasonUnique = "a newer execution has its unique key"
 
 // uniqueKeys are the keys of unique work of some creations.
 type uniqueKeys struct {
-	taken     map[uniqueKey]uniqueHolder   // by an execution that stays
+	taken     map[uniqueKey]uniqueHolder   // by a remaining execution
 	held      map[uniqueKey]int            // new; until [Engine.settleUnique], the row names the creation at this index
-	cancelled map[uniqueKey]id.ExecutionID // the execution that has made way
+	cancelled map[uniqueKey]id.ExecutionID // the former holder
 }
 
-// uniqueHolder is the execution that has a key.
+// uniqueHolder is the execution with a key.
 type uniqueHolder struct {
 	execution  id.ExecutionID
-	inForce    bool  // it has not left the states in which it has the key
-	taken      int64 // raised with each change of the holder, and when it runs again
-	replacedBy int   // the creation whose payload it has got, or noCreation
+	inForce    bool  // the execution still is in a state with the key
+	taken      int64 // raised with each change of the holder, and when the holder runs again
+	replacedBy int   // the creation whose payload was taken, or noCreation
 }
 
-// uniqueRuns divides creations into runs, so that no creation changes or cancels an execution of its own run. A creation
-// that may turn out to be no new one for another reason, and would change an existing execution, is a run of its own.
+// uniqueRuns divides creations into runs, so no creation changes or cancels an execution of the same run. A creation is a
+// run of its own if it would change an existing execution, but may prove a duplicate for another reason.
 func uniqueRuns(creations []creation) [][]creation {
 	var runs [][]creation
 	seen := make(map[uniqueKey]bool)
@@ -65,7 +65,7 @@ func uniqueRuns(creations []creation) [][]creation {
 	return runs
 }
 
-// splitUnique divides creations into runs. It takes the locks of all runs ahead if there are several.
+// splitUnique divides creations into runs, and takes the locks of all runs ahead if there are several.
 func (e *Engine) splitUnique(ctx context.Context, tx *core.Txn, creations []creation) ([][]creation, error) {
 	runs := uniqueRuns(creations)
 	if len(runs) > 1 {
@@ -77,8 +77,8 @@ func (e *Engine) splitUnique(ctx context.Context, tx *core.Txn, creations []crea
 // changes reports whether the creation may change an existing execution.
 func (u *Unique) changes() bool { return u.IfTaken == ReplaceWaiting || u.IfTaken == CancelExisting }
 
-// holdUnique inserts the keys of unique creations, except those of repetitions and refused ones. It waits for other
-// creators of the same keys, and changes or cancels the executions that have them, as the creations say.
+// holdUnique inserts the keys of unique creations, except for repetitions and refused creations. The insert waits for
+// other creators of the same keys. Executions with such keys are changed or cancelled, as the creations say.
 func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	creations, keys := r.creations, &r.keys.unique
 	first, err := e.uniqueOf(ctx, tx, creations, r.keys)
@@ -110,7 +110,7 @@ func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, r *creationRun) e
 		if err := e.clearUnique(ctx, tx, creations, first, &way, keys); err != nil {
 			return err
 		}
-		// A key that is not taken over has changed its holder meanwhile, or was deleted. Try again with it.
+		// Any other key has changed holders meanwhile, or was deleted: try again.
 		if got, err = e.takeOverUnique(ctx, tx, way.left, holders, of); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (e *Engine) holdUnique(ctx context.Context, tx *core.Txn, r *creationRun) e
 	return nil
 }
 
-// sort divides the pending keys by their holders.
+// sort divides the pending keys by holders.
 func (w *inTheWay) sort(pending []uniqueKey, creations []creation, first map[uniqueKey]int, keys *uniqueKeys) {
 	for _, key := range pending {
 		holder, has := w.holders[key]
@@ -174,13 +174,13 @@ func (e *Engine) uniqueOf(ctx context.Context, tx *core.Txn, creations []creatio
 // inTheWay has the taken keys of some creations, by the way to free them.
 type inTheWay struct {
 	holders map[uniqueKey]uniqueHolder
-	tried   map[uniqueKey]id.ExecutionID // the executions that could not be changed
-	left    []uniqueKey                  // by executions that have left their states
+	tried   map[uniqueKey]id.ExecutionID // executions which could not be changed
+	left    []uniqueKey                  // of executions no longer in force
 	replace []uniqueKey
 	cancel  []uniqueKey
 }
 
-// clearUnique changes or cancels executions that have keys. The keys of those that it has cancelled are left.
+// clearUnique changes or cancels executions with keys. The keys of cancelled executions go to left.
 func (e *Engine) clearUnique(
 	ctx context.Context, tx *core.Txn, creations []creation, first map[uniqueKey]int, way *inTheWay, keys *uniqueKeys,
 ) error {
@@ -272,7 +272,7 @@ func (e *Engine) replaceWaiting(
 	return nil
 }
 
-// insertUnique inserts new keys for executions, and returns those.
+// insertUnique inserts keys for executions, and returns the new keys.
 func (e *Engine) insertUnique(
 	ctx context.Context, conn db.DBTX, keys []uniqueKey, holder func(uniqueKey) (id.ExecutionID, UniqueWhile),
 ) (map[uniqueKey]bool, error) {
@@ -296,7 +296,7 @@ func uniqueKeySet(rows []pgtype.UUID) map[uniqueKey]bool {
 	return set
 }
 
-// listUnique returns the holders of keys. A key that has no row is missing.
+// listUnique returns the holders of keys, without the keys that have no row.
 func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey) (map[uniqueKey]uniqueHolder, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -316,8 +316,8 @@ func (e *Engine) listUnique(ctx context.Context, conn db.DBTX, keys []uniqueKey)
 	return holders, err
 }
 
-// lockUnique returns the holders of keys. If creations may change holders, it locks all keys first, and then the holders that
-// may be changed: these are the locks of all creators and of replays, in this order.
+// lockUnique returns the holders of keys. If creations may change holders, lockUnique first locks all keys, then the
+// changeable holders. All creators and replays take locks in this order.
 func (e *Engine) lockUnique(
 	ctx context.Context, tx *core.Txn, keys []uniqueKey, creations []creation, first map[uniqueKey]int,
 ) (holders map[uniqueKey]uniqueHolder, err error) {
@@ -341,8 +341,8 @@ func (e *Engine) lockUnique(
 	)
 }
 
-// takeOverUnique gives keys of the listed holders to executions, and returns those whose holders are still the listed
-// ones and have not run again.
+// takeOverUnique gives keys of the listed holders to executions. A key stays, and is not returned, if the holder has
+// changed or run again.
 func (e *Engine) takeOverUnique(
 	ctx context.Context, conn db.DBTX, keys []uniqueKey, holders map[uniqueKey]uniqueHolder,
 	holder func(uniqueKey) (id.ExecutionID, UniqueWhile),
@@ -365,7 +365,7 @@ func (e *Engine) takeOverUnique(
 	return uniqueKeySet(rows), err
 }
 
-// uniqueTaken makes a creation a duplicate if another execution has its key.
+// uniqueTaken makes a creation a duplicate if another execution has the key.
 func (r *creationRun) uniqueTaken(i int) (out fferr.Outcome[Created], taken bool) {
 	c := &r.creations[i]
 	if c.unique == nil {
@@ -392,7 +392,7 @@ func (r *creationRun) takeUnique(i int) {
 	}
 }
 
-// settleUnique gives the held keys to their creations, and deletes the unowned ones.
+// settleUnique assigns the held keys to their creations, and deletes the unowned ones.
 func (e *Engine) settleUnique(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	creations, keys := r.creations, r.keys.unique
 	var reuse db.ReuseUniqueKeysParams
@@ -422,7 +422,7 @@ func (e *Engine) settleUnique(ctx context.Context, tx *core.Txn, r *creationRun)
 	return e.c.Q.DropUniqueKeys(ctx, tx, unused)
 }
 
-// setUniqueKeys computes the keys of unique creations. It reads the database's time if one of them needs it.
+// setUniqueKeys computes the keys of unique creations, and reads the database's time if needed.
 func (e *Engine) setUniqueKeys(ctx context.Context, b *creationBatch) (err error) {
 	var nowMs int64
 	if slices.ContainsFunc(b.specs, func(s ExecutionSpec) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// uniqueAtOnce reports whether one statement may serve creations: they are unique and alike, have no other key and no id
-// of the caller, and none changes an execution that another one of them makes.
+// uniqueAtOnce reports whether one statement is enough: all creations are unique and alike, without other keys or given
+// ids, and none changes the execution of another one.
 func uniqueAtOnce(creations []creation) bool {
 	of, changes := creations[0].likeness(), false
 	for i := range creations {
@@ -28,9 +28,9 @@ func uniqueAtOnce(creations []creation) bool {
 	return !changes || len(uniqueRuns(creations)) == 1
 }
 
-// createUnique creates unique executions that are alike in one statement, or in a second one if keys are in force and
-// their creations keep the holders. It returns nil outcomes if an execution must make way, or another creation or a replay
-// comes between.
+// createUnique creates alike unique executions in one statement, or in two if keys are in force and the creations keep the
+// holders. The outcomes are nil if an execution must be changed or cancelled, or if another creation or a replay comes
+// between.
 func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if !uniqueAtOnce(creations) {
 		return nil, nil
@@ -60,7 +60,7 @@ func (e *Engine) createUnique(ctx context.Context, op string, creations []creati
 	return nil, nil
 }
 
-// freshByKey returns the creations that create an execution, in the order of their unique keys.
+// freshByKey returns the creations of new executions, in the order of their unique keys.
 func (r *creationRun) freshByKey() []*creation {
 	fresh := make([]*creation, len(r.creates))
 	for n, i := range r.creates {
@@ -70,8 +70,8 @@ func (r *creationRun) freshByKey() []*creation {
 	return fresh
 }
 
-// insertAlikeUnique creates unique executions, which are sorted by key, or returns the holders of the keys in force, and
-// creates none. It returns [core.ErrFellThrough] if another transaction came between.
+// insertAlikeUnique creates unique executions, sorted by key. If keys are in force, insertAlikeUnique creates none and
+// returns the holders. The error is [core.ErrFellThrough] if another transaction came between.
 func (e *Engine) insertAlikeUnique(ctx context.Context, op string, group []*creation) (map[uniqueKey]uniqueHolder, error) {
 	input := uniqueParams(alikeParams(group, e.c.NowMs()), group)
 	row, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (db.InsertUniqueRow, error) {

@@ -18,11 +18,11 @@ import (
 type ExecutionSnapshot struct {
 	ID                   id.ExecutionID
 	Flow                 *id.FlowID     // nil outside a flow
-	Node                 string         // its key in the flow if it was created as a node; "" otherwise
-	BusinessKey          id.BusinessKey // the zero value if it has none
-	Sequence             *SequencePlace // nil if it belongs to no sequence
-	Fair                 FairShare      // its tenant and weight; the zero value if it is not fair
-	Unique               string         // of unique work: how long it has its key, as "unfinished", a colon and the key in hex; "" otherwise
+	Node                 string         // the node's key in the flow; "" unless created as a node
+	BusinessKey          id.BusinessKey // optional
+	Sequence             *SequencePlace // nil outside a sequence
+	Fair                 FairShare      // optional
+	Unique               string         // [Unique.While], a colon and the unique key in hex; "" unless unique
 	Lane                 id.LaneID
 	Namespace            id.Namespace
 	Kind                 string
@@ -30,50 +30,50 @@ type ExecutionSnapshot struct {
 	Tags                 map[string]string
 	RequiredCapabilities id.Capabilities
 
-	// State is the complete state; show State.Public to users. It is corrected if another program left the stored state
-	// outdated. An ended execution has no blocking reason or detail.
+	// State is the complete state; show State.Public to users. State is correct even if another program left the stored
+	// state outdated.
 	State              state.Vector
 	BlockingDetail     string
 	CancellationReason string
 	CancelledBy        string
-	FailureReason      string // of an ended execution; a retried failure is stored with its attempt
+	FailureReason      string // of an ended execution; for a retried failure see [Attempt.Failure]
 
 	CreatedAt      time.Time
-	StartedAt      time.Time // first claim; zero before it
-	EndedAt        time.Time // zero until it ends
+	StartedAt      time.Time // first claim; zero before
+	EndedAt        time.Time // zero before the end
 	LastMutationAt time.Time
 	DelayUntil     time.Time // zero unless delayed
-	Deadline       time.Time // zero if it has none
+	Deadline       time.Time // zero without a deadline
 
 	Attempt     *AttemptSnapshot // nil before the first claim
-	Lease       *LeaseSnapshot   // nil if it is not leased
-	Waitpoint   *id.WaitpointID  // set while it is suspended
-	Wait        *OpenWait        // nil unless it is suspended
+	Lease       *LeaseSnapshot   // nil unless leased
+	Waitpoint   *id.WaitpointID  // nil unless suspended
+	Wait        *OpenWait        // nil unless suspended
 	Attempts    int              // made so far; also the index of the next new one
 	Retries     int              // scheduled so far
 	LeasesLost  int              // expired leases
 	BudgetIDs   []id.BudgetID
 	QuotaPolicy *id.QuotaPolicyID
-	Limits      []LimitKey // in the order in which it waits for them
-	LimitWait   *LimitWait // nil unless it waits for a limit or a quota policy
+	Limits      []LimitKey // in the order of waiting
+	LimitWait   *LimitWait // nil unless waiting for a limit or a quota policy
 }
 
-// LimitWait is the limit that an execution waits for.
+// LimitWait is the wait of an execution for a limit.
 type LimitWait struct {
-	LimitKey // without a name: it waits for its quota policy
+	LimitKey // without a name: the quota policy
 
-	Since time.Time // of its last change: of its creation, unless it has been delayed, released or moved to another limit since
-	Ahead int       // executions that wait for the key and go before it, at most 1,000
+	Since time.Time // creation, or the last delay, release or move to another limit
+	Ahead int       // earlier executions waiting for the key, at most 1,000
 }
 
 // AttemptSnapshot is the current attempt of an execution.
 type AttemptSnapshot struct {
 	ID     id.AttemptID // zero if another program stored none
 	Index  int
-	Frames int64 // that it has written to its output stream, trimmed ones included
+	Frames int64 // written to the output stream, also trimmed ones
 }
 
-// LeaseSnapshot is the lease recorded on the current attempt. It may have expired.
+// LeaseSnapshot is the lease recorded on the current attempt, expired or not.
 type LeaseSnapshot struct {
 	ID        id.LeaseID // zero if another program stored none
 	Epoch     int64
@@ -85,7 +85,7 @@ type LeaseSnapshot struct {
 // DescribeExecution returns the current state of an execution.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] if the id's partition does not exist in this database;
-// [fferr.ErrCorruption] naming the column with an unknown value. One statement; takes no locks.
+// [fferr.ErrCorruption] naming the column with an unknown value.
 func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*ExecutionSnapshot, error) {
 	const op = "describe execution"
 	row, err := e.getExecution(ctx, x)
@@ -96,7 +96,7 @@ func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*Exec
 	return snapshot, core.Wrap(op, err)
 }
 
-// rawExecution has the fields that reads use from raw_fields. A document that is not an object reads as empty.
+// rawExecution has the fields for reads from raw_fields. A document other than an object reads as empty.
 type rawExecution struct {
 	Namespace       string          `json:"namespace"`
 	Kind            string          `json:"execution_kind"`
@@ -184,7 +184,7 @@ func snapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (*ExecutionSnapshot, 
 	return s, nil
 }
 
-// setLimitWait sets the limit that the execution waits for.
+// setLimitWait sets the wait for a limit.
 func (s *ExecutionSnapshot) setLimitWait(row *db.GetExecutionRow) {
 	at := slices.Index(row.FfxLimitIDs, row.FfxGateID)
 	if s.State.Eligibility != state.BlockedByQuota || !row.FfxGateID.Valid || at < 0 {
@@ -234,8 +234,8 @@ func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err e
 	return v, nil
 }
 
-// setTimes separates the wake-up time from the deadline. Another program stores both in one column, or the former only
-// in raw_fields.
+// setTimes separates the end of a delay from the deadline. Another program stores both in one column, or the former only in
+// raw_fields.
 func (s *ExecutionSnapshot) setTimes(row *db.GetExecutionRow, rawDelay int64) {
 	deadline := row.FfxExecutionDeadlineMs
 	if core.Deref(deadline) < 0 {
@@ -325,8 +325,8 @@ func (s *ExecutionSnapshot) setAttempt(row *db.GetExecutionRow, raw *rawExecutio
 	return nil
 }
 
-// setWait describes the wait of a suspended execution. A condition that can't be read has no words: the state of the
-// execution is known all the same, and [Engine.ListWaits] returns the error.
+// setWait describes the wait of a suspended execution. An unreadable condition is left out, since the execution's state is
+// known all the same; [Engine.ListWaits] returns the error.
 func (s *ExecutionSnapshot) setWait(row *db.GetExecutionRow) {
 	if s.State.Phase != state.Suspended || !row.SuspensionID.Valid {
 		return

@@ -11,30 +11,28 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/document"
 )
 
-// ForkedFromTag is the tag of a fork with the id of the execution that it was forked from.
+// ForkedFromTag is the tag of a fork with the id of the origin.
 const ForkedFromTag = "ffx.forked_from"
 
 // ForkSpec describes a fork. The zero value copies all finished steps.
 type ForkSpec struct {
-	// Before is the name of the first step that is not copied: the fork runs it and those that began after it.
+	// Before is the name of the first step to run again: only steps that began earlier are copied.
 	Before string
 
-	// ID is the id of the fork. With an ID of its own a call may be repeated after an unknown outcome. Default: a new one.
+	// ID is the id of the fork. Set ID to be able to repeat a call with an unknown outcome. Default: a new one.
 	ID id.ExecutionID
 }
 
-// Fork creates an execution that starts after the finished steps of another one, the origin. The state of the origin does not
-// matter, and does not change. The fork has the origin's kind, lane, namespace, payload, policy, creator, priority, budgets,
-// quota policy, limits and tags, and the tag [ForkedFromTag]. The fork takes places of its own, and waits while a limit is full.
-// Its steps are the steps before [ForkSpec.Before] with results, ends of waits with signals, and results of calls. A call
-// without a stored result is not copied, so the fork calls anew.
+// Fork creates an execution that starts after the finished steps of another one, the origin, in any state. The origin does
+// not change. Copied are the kind, lane, namespace, payload, policy, creator, priority, budgets, quota policy, limits and
+// tags, and the steps before [ForkSpec.Before] with their results, also ended waits with signals and calls with stored
+// results. The fork gets the tag [ForkedFromTag], and occupies limits like any other execution.
 //
-// Not copied are keys, the deadline unless the policy has one, signals that nothing has used, and a wait that is not over.
-// worker.IdempotencyKey depends on the execution, so steps that run again have other keys in a fork: they charge again.
+// Not copied are keys, unused signals, an open wait, and the deadline unless the policy has one. In a fork,
+// worker.IdempotencyKey returns other keys, so a step that runs again charges again.
 //
-// Errors: [fferr.ErrNotFound] for the execution or the step; [fferr.ErrInvalidInput], also for a member of a flow, whose
-// upstream results a fork would not have. Transaction: one; locks nothing of the origin. Emits no events. With an ID that exists
-// Fork changes nothing, and returns a duplicate.
+// Errors: [fferr.ErrNotFound] for the execution or the step; [fferr.ErrInvalidInput], also for a member of a flow. Locks
+// nothing of the origin, and emits no events. If the ID exists, Fork changes nothing and returns a duplicate.
 func (e *Engine) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Created, error) {
 	const op = "fork execution"
 	if err := e.c.CheckExecution(x); err != nil {
@@ -76,7 +74,7 @@ func (e *Engine) Fork(ctx context.Context, x id.ExecutionID, spec ForkSpec) (Cre
 	})
 }
 
-// forkOf returns the creation of a fork. The stored policy is kept as it is.
+// forkOf returns the creation of a fork, with the stored policy unchanged.
 func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (creation, error) {
 	if row.FlowID != nil {
 		return creation{}, core.Invalid("execution", "is a member of a flow, and a fork would not have the results of its upstreams")
@@ -110,8 +108,8 @@ func (e *Engine) forkOf(origin, fork id.ExecutionID, row *db.GetOriginRow) (crea
 	return c, nil
 }
 
-// core.GatesOf sets the budgets, the quota policy and the limits of an execution. Its units may be more than its limit has by now:
-// then it takes all of them.
+// gatesOf sets the budgets, the quota policy and the limits of an execution. If the units exceed a limit by now, the
+// execution takes all units.
 func (s *ExecutionSpec) gatesOf(row *db.GetOriginRow) error {
 	s.Budgets, s.QuotaPolicy = core.BudgetsOf(row.FfxBudgetIDs), core.QuotaOf(row.FfxQuotaPolicyID)
 	if row.Limits == "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// keySource returns the next executions that a listing examines, in its order. Fewer than n mean that there are no
-// more.
+// keySource returns the next executions for a listing to examine, in the listing's order. Fewer than n mean that there are
+// no more.
 type keySource func(ctx context.Context, n int) ([]listKey, error)
 
-// keysOf chooses the source with which a listing examines the fewest executions that don't match.
+// keysOf chooses the source with the fewest executions to examine for nothing.
 func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey) (keySource, error) {
 	if f.Order == ClaimOrder {
 		return (&queuedKeys{e: e, filter: f, after: after}).next, nil
@@ -129,7 +129,7 @@ func (s *queuedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
-// heldKeys are executions that were read at once.
+// heldKeys are executions read at once.
 type heldKeys []listKey
 
 func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
@@ -139,7 +139,7 @@ func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
-// leasedKeys returns the leased executions, or false if there are too many leases to examine them all.
+// leasedKeys returns the leased executions, or false if there are too many leases to examine.
 func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
 	rows, err := e.c.Q.ListLeasedKeys(ctx, e.c.Reader(), db.ListLeasedKeysParams{
 		MaxItems: maxLeased, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
@@ -161,8 +161,8 @@ func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *list
 	return &keys, true, nil
 }
 
-// timedKeys merges the partitions by id. It reads a few ids of each partition, and more of those it has exhausted. So
-// it reads little more than it returns, whether the executions are in all partitions or in one.
+// timedKeys merges the partitions by id. Each read takes a few ids of each partition, and later reads only exhausted
+// partitions. So few ids are read for nothing, whether the executions are in all partitions or in one.
 type timedKeys struct {
 	e      *Engine
 	filter *ExecutionFilter
@@ -180,12 +180,12 @@ type timedSource func(ctx context.Context, partitions []int16, from []pgtype.UUI
 type partitionTail struct {
 	partition int16
 	from      id.ExecutionUUID // the next possible id
-	last      listKey          // the last one read
+	last      listKey          // the last key read
 	read      bool
 	done      bool
 }
 
-// clockSkew is the allowed difference between the clock that makes an id and the database's.
+// clockSkew is the allowed difference between the clock of an id and the database's.
 const clockSkew = 10 * time.Minute
 
 func (e *Engine) newTimedKeys(f *ExecutionFilter, after *listKey) *timedKeys {
@@ -335,10 +335,10 @@ func (e *Engine) timedExecutionKeys(order ListOrder) timedSource {
 	}
 }
 
-// FindExecution returns the full id of the execution with a uuid. The uuid alone does not determine its partition.
+// FindExecution returns the full id of the execution with a uuid, whichever the partition.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] if callers gave the same uuid to executions of several partitions, with
-// their ids in the reason. One statement, which probes each partition; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] listing the ids if callers gave the same uuid to executions of
+// several partitions.
 func (e *Engine) FindExecution(ctx context.Context, u id.ExecutionUUID) (id.ExecutionID, error) {
 	const op = "find execution"
 	params := db.FindExecutionParams{ExecutionID: u}

@@ -20,16 +20,16 @@ import (
 type ExecutionSummary struct {
 	ID         id.ExecutionID
 	Flow       *id.FlowID // nil outside a flow
-	Node       string     // its key in the flow if it was created as a node; "" otherwise
+	Node       string     // the node's key in the flow; "" unless created as a node
 	Lane       id.LaneID
 	Kind       string
 	State      state.PublicState
-	Outcome    state.TerminalOutcome // none until it has ended
+	Outcome    state.TerminalOutcome // none before the end
 	LeasesLost int                   // expired leases
 	CreatedAt  time.Time
-	EndedAt    time.Time // zero until it has ended
+	EndedAt    time.Time // zero before the end
 
-	// Err is a [*fferr.CorruptionError] if a stored value can't be read. State and Outcome are empty then. Other executions
+	// Err is a [*fferr.CorruptionError] if a stored value can't be read; State and Outcome are empty then. Other executions
 	// are still listed.
 	Err error
 }
@@ -39,32 +39,30 @@ type ListOrder int
 
 // The orders.
 const (
-	// ByID lists by partition, then id. Every execution that exists from the first page to the last is listed once.
+	// ByID lists by partition, then id. An execution which exists throughout the listing is listed once.
 	ByID ListOrder = iota
 
-	// NewestFirst and OldestFirst list by id over all partitions. An id made by this library starts with its time;
-	// other ids sort by their bytes.
+	// NewestFirst and OldestFirst list by the bytes of the id over all partitions. An id made by this library starts with
+	// a time.
 	NewestFirst
 	OldestFirst
 
-	// ClaimOrder lists the claimable executions of the filter's lane, in the order in which they will be claimed.
+	// ClaimOrder lists the claimable executions of the filter's lane in the order of claims.
 	ClaimOrder
 )
 
 // ExecutionFilter selects executions to list, and their order. The zero value lists all. An execution must match all
 // fields.
 //
-// Most fields have no index, because creations, claims and completions would pay for it. A page examines up to
-// [MaxExamined] executions in its order, which takes some tenths of a second of server time. It may be short or empty,
-// with a cursor that continues after them. Cheaper are:
+// Most fields have no index. A page examines up to [MaxExamined] executions in the listing's order, which takes some
+// tenths of a second, and may be short or empty with a cursor to continue. Cheaper are:
 //
-//   - Worker, Instance or the state active: read from the lease timers. Each page examines all leases, if there are at
-//     most 50,000.
-//   - ClaimOrder: reads only the lane's queue.
-//   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: reads only ids of that time, and of ten minutes
-//     before and after, because clocks differ. If an id has another time, because a caller made it or set
-//     [ExecutionSpec.CreatedAt], only ByID lists its execution.
-//   - Nothing but Partition: reads as many as the page has.
+//   - Worker, Instance or the state active: a page examines only leases, up to 50,000.
+//   - ClaimOrder: a page examines only the lane's queue.
+//   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines only ids made then, or within ten
+//     minutes before or after. If an id has another time, because a caller made the id or set [ExecutionSpec.CreatedAt],
+//     only ByID lists the execution.
+//   - Only Partition, or nothing: a page examines as many executions as are listed.
 type ExecutionFilter struct {
 	Partition *int // a single partition; nil for all
 
@@ -83,22 +81,22 @@ type ExecutionFilter struct {
 	Order ListOrder
 }
 
-// TagFilter requires a tag with exactly this value. The zero value requires none.
+// TagFilter requires a tag with exactly this value. The zero value requires nothing.
 type TagFilter struct{ Key, Value string }
 
-// MaxExamined is the largest number of executions that a filtered page examines.
+// MaxExamined is the largest number of executions examined for a filtered page.
 const MaxExamined = 10_000
 
-// maxLeased is the largest number of leases that a page examines.
+// maxLeased is the largest number of leases examined for a page.
 const maxLeased = 50_000
 
-// ListExecutions returns a page of the executions that match a filter, in its order. after is the [Page.Next] of the
-// previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. Executions that are created
-// or change state in the meantime may appear on a later page or not at all. Only an empty Next means the end: a page
-// may be short or empty because few of the examined executions match (see [ExecutionFilter]).
+// ListExecutions returns a page of the executions that match a filter, in the filter's order. after is the [Page.Next] of
+// the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. An execution created or
+// changed in the meantime may appear on a later page or not at all. Only an empty Next means the end: with a filter a page
+// may be short or empty.
 //
-// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or filter.
-// One statement, or more with a filter or an order; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or
+// filter.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (Page[ExecutionSummary], error) {
@@ -107,8 +105,8 @@ func (e *Engine) ListExecutions(
 	return page, core.Wrap(op, err)
 }
 
-// Executions iterates over the executions that [Engine.ListExecutions] lists, a page at a time, to the end. With a
-// filter that few match, it examines all executions.
+// Executions iterates over the executions of [Engine.ListExecutions], a page at a time. With a filter it may examine all
+// executions.
 func (e *Engine) Executions(ctx context.Context, filter ExecutionFilter) iter.Seq2[ExecutionSummary, error] {
 	return core.Pages(func(after string) (Page[ExecutionSummary], error) {
 		return e.ListExecutions(ctx, filter, after, MaxPage)
@@ -146,13 +144,13 @@ func (e *Engine) listExecutions(
 	})
 }
 
-// examine fills a page of a list after last with the matching keys of a source. It examines chunk keys first, and at
-// most [MaxExamined] altogether.
+// examine fills a page of a list after last with the matching keys of a source, from chunk keys first, and from at most
+// [MaxExamined] altogether.
 func examine[T any](
 	ctx context.Context, list string, last *listKey, limit, chunk int, next keySource,
 	fitting func(keys []listKey) (map[id.ExecutionID]T, error),
 ) (page Page[T], err error) {
-	// One item beyond the page's limit shows that there are more. Each chunk is larger than the last one.
+	// One item beyond the page's limit means more pages. Each chunk is larger than the last one.
 	for examined := 0; ; chunk *= 3 {
 		chunk = min(chunk, MaxExamined-examined)
 		keys, err := next(ctx, chunk)
@@ -217,7 +215,7 @@ func (f *ExecutionFilter) list() string {
 // listQuery is a filter in the form of the statement's parameters.
 type listQuery struct {
 	db.ListNamedExecutionsParams
-	selective bool // it may exclude executions
+	selective bool // the filter may exclude executions
 }
 
 // queryOf checks a filter.
@@ -270,7 +268,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	return query, nil
 }
 
-// checkPartition refuses a partition that does not exist in this database.
+// checkPartition refuses a partition unknown to this database.
 func (e *Engine) checkPartition(p *int) error {
 	if partitions := int(e.cfg.Partitions.WithDefaults().Flow); p != nil && (*p < 0 || *p >= partitions) {
 		return core.Invalid("partition", fmt.Sprintf("must be between 0 and %d", partitions-1))
@@ -300,7 +298,7 @@ func createdBetween(from, before time.Time) (fromMs, beforeMs *int64, err error)
 	return fromMs, beforeMs, nil
 }
 
-// storedPhases returns the stored phases that executions of a public state can have; empty for any.
+// storedPhases returns the possible stored phases of a public state; empty for any.
 func storedPhases(s state.PublicState) []string {
 	switch {
 	case s == "":
@@ -313,7 +311,7 @@ func storedPhases(s state.PublicState) []string {
 	return []string{"runnable", "submitted", "pending", "eligible", "blocked"}
 }
 
-// fitting returns the executions that match the filter.
+// fitting returns the executions matching the filter.
 func (e *Engine) fitting(
 	ctx context.Context, filter *ExecutionFilter, query listQuery, keys []listKey,
 ) (map[id.ExecutionID]ExecutionSummary, error) {
@@ -342,7 +340,7 @@ func (e *Engine) fitting(
 	return fitting, nil
 }
 
-// listKey is a position in a listing: an execution and, in claim order, its sort key in the queue.
+// listKey is a position in a listing: an execution and, in claim order, the sort key in the queue.
 type listKey struct {
 	id          id.ExecutionID
 	rank        int64
@@ -362,7 +360,7 @@ func listCursor(list string, key *listKey) string {
 	return core.CursorOf(list, document)
 }
 
-// readListKey returns the position after which a page starts, or nil for the start of the listing.
+// readListKey returns the position before a page's first item, or nil for the start of the listing.
 func readListKey(list, cursor string) (*listKey, error) {
 	document, err := core.ReadCursor(list, cursor)
 	if err != nil || document == nil {

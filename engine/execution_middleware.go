@@ -9,22 +9,22 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Middleware sees an execution before it is checked and created, and may change it: see [Config.Middleware].
+// Middleware may change the spec of an execution before its creation: see [Config.Middleware].
 //
 //	func traced(ctx context.Context, spec *engine.ExecutionSpec) error {
 //		spec.Tags["app.trace"] = traceparent(ctx)
 //		return nil
 //	}
 //
-// ctx is that of the creation; for an execution that a handler creates or calls, usually the handler's. Fields that the
-// caller left out are still empty, except Tags, which is a copy and never nil. An id or a flow that the caller or a flow's
-// node has is set, and must not be changed. What Payload and Policy point to may be shared: replace, don't modify it.
+// ctx is the creation's; in a handler, usually the handler's. Fields left out by the caller are still empty, except Tags,
+// which is a copy and never nil. Don't change ID and Flow. The values behind Payload and Policy may be shared: replace
+// them, don't modify them.
 //
-// An error refuses the creation with [fferr.ErrInvalidInput], and [errors.Is] finds the error itself. Of several executions
-// that are created at once it refuses one, of a flow or a call all.
+// An error refuses the creation with [fferr.ErrInvalidInput], and [errors.Is] finds the error itself. In a flow or a call
+// the error refuses all executions, otherwise one.
 type Middleware func(ctx context.Context, spec *ExecutionSpec) error
 
-// adaptAll passes specs through the middleware. Without any they are returned as they are.
+// adaptAll passes specs through the middleware. Without middleware the specs are returned unchanged.
 func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []ExecutionSpec {
 	if len(e.cfg.Middleware) == 0 {
 		return specs
@@ -36,7 +36,7 @@ func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []Executio
 	return adapted
 }
 
-// adaptNodes passes the specs of new nodes through the middleware. Without any the nodes are returned as they are.
+// adaptNodes passes the specs of new nodes through the middleware. Without middleware the nodes are returned unchanged.
 func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) []Node {
 	if len(e.cfg.Middleware) == 0 {
 		return nodes
@@ -44,7 +44,7 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 	nodes, member := slices.Clone(nodes), flow // a copy, since taking the parameter's address would cost every caller
 	for i := range nodes {
 		node := &nodes[i]
-		if !node.Execution.IsZero() || node.Spec.Flow != nil { // it exists, or the node is refused
+		if !node.Execution.IsZero() || node.Spec.Flow != nil { // an existing execution, or the node is refused
 			continue
 		}
 		spec := node.Spec
@@ -79,6 +79,6 @@ func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
 	if spec.mistake == nil && (spec.ID != x || (spec.Flow == nil) != (flow == nil) || flow != nil && *spec.Flow != *flow) {
 		spec.mistake = core.Invalid("Config.Middleware", "changed the id or the flow of an execution")
 	}
-	spec.Flow = flow // the same pointer, so that specs stay alike
+	spec.Flow = flow // the same pointer, so specs stay alike
 	return spec
 }

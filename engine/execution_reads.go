@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExecutionInput is the input that a worker needs to run an execution.
+// ExecutionInput is an execution's input for a worker.
 type ExecutionInput struct {
 	Kind    string
 	Payload []byte // empty if none was given, never nil
@@ -21,8 +21,8 @@ type ExecutionInput struct {
 
 // ExecutionState returns the public state of an execution.
 //
-// Errors: as [Engine.DescribeExecution], except that an unknown phase or eligibility is no error; it returns the stored
-// public state then.
+// Errors: as [Engine.DescribeExecution], except for an unknown phase or eligibility; the stored public state is returned
+// then.
 func (e *Engine) ExecutionState(ctx context.Context, x id.ExecutionID) (state.PublicState, error) {
 	const op = "read execution state"
 	row, err := e.getExecution(ctx, x)
@@ -48,7 +48,7 @@ func (e *Engine) getExecution(ctx context.Context, x id.ExecutionID) (*db.GetExe
 	return &row, core.OrNotFound(err, x)
 }
 
-// ExecutionInput returns the kind, payload and tags that an execution was created with.
+// ExecutionInput returns the kind, payload and tags of an execution.
 //
 // Errors: [fferr.ErrNotFound].
 func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (ExecutionInput, error) {
@@ -69,10 +69,10 @@ func (e *Engine) ExecutionInput(ctx context.Context, x id.ExecutionID) (Executio
 	return ExecutionInput{Kind: row.ExecutionKind, Payload: payload, Tags: core.DecodeTags(row.Tags)}, nil
 }
 
-// ExecutionResult returns the result of an execution that succeeded, nil if it left none.
+// ExecutionResult returns the result of a successful execution, nil for none.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrNotEnded], ask again later; [*fferr.EndedError] if it ended without success;
-// [fferr.ErrCorruption] naming the unreadable column. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrNotEnded], ask again later; [*fferr.EndedError] after an end without success;
+// [fferr.ErrCorruption] naming the unreadable column.
 func (e *Engine) ExecutionResult(ctx context.Context, x id.ExecutionID) ([]byte, error) {
 	const op = "read execution result"
 	result, err := e.executionResult(ctx, x)
@@ -92,7 +92,7 @@ func (e *Engine) executionResult(ctx context.Context, x id.ExecutionID) ([]byte,
 	return core.ResultOf(x, &row)
 }
 
-// ExecutionTag returns the value of a tag. set is false if the execution does not have it.
+// ExecutionTag returns the value of a tag. set is false if the execution has no such tag.
 //
 // Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"); [fferr.ErrNotFound].
 func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string) (value string, set bool, err error) {
@@ -106,11 +106,11 @@ func (e *Engine) ExecutionTag(ctx context.Context, x id.ExecutionID, key string)
 	return row.TagValue, row.IsSet, core.Wrap(op, core.OrNotFound(err, x))
 }
 
-// SetExecutionTag sets a tag of an execution in any state. Other tags are kept, even if they are set concurrently.
+// SetExecutionTag sets a tag of an execution in any state. Other tags are kept, even if set concurrently. Safe to repeat;
+// locks the execution.
 //
 // Errors: [fferr.ErrInvalidInput] if the key has no namespace ("app.tenant"), or the value is above 64 KiB (1024 bytes for
 // "cairn.instance_id"); [fferr.ErrNotFound].
-// Transaction: one statement; locks the execution. Safe to repeat.
 func (e *Engine) SetExecutionTag(ctx context.Context, x id.ExecutionID, key, value string) error {
 	const op = "set execution tag"
 	if err := e.checkTag(x, key); err != nil {
@@ -140,18 +140,17 @@ func (e *Engine) checkTag(x id.ExecutionID, key string) error {
 	return e.c.CheckExecution(x)
 }
 
-// ProgressReport is the last reported progress of an execution. The zero value means that none was reported.
+// ProgressReport is the last reported progress of an execution. The zero value means no report.
 type ProgressReport struct {
 	Percent *int // 0 to 100; nil if none was reported
 	Message string
 	At      time.Time // time of the last report
 }
 
-// ExecutionProgress returns the progress that the handlers of an execution last reported, in any attempt. It is kept
-// after the end. Another program's percentage or time that can't be read counts as none; a percentage above 100 is
-// returned as 100.
+// ExecutionProgress returns the progress last reported by a handler of an execution, in any attempt, also after the end.
+// An unreadable percentage or time of another program counts as none; a percentage above 100 is returned as 100.
 //
-// Errors: [fferr.ErrNotFound]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound].
 func (e *Engine) ExecutionProgress(ctx context.Context, x id.ExecutionID) (ProgressReport, error) {
 	const op = "read execution progress"
 	if err := e.c.CheckExecution(x); err != nil {

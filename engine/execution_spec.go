@@ -17,14 +17,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// DefaultLane is the lane of an execution that names none.
+// DefaultLane is the lane of an execution without a lane.
 const DefaultLane id.LaneID = "default"
 
-// MaxPriority is the highest priority, which goes first. The lowest priority, and the default, is 0.
+// MaxPriority is the highest priority, claimed first. The lowest priority, and the default, is 0.
 const MaxPriority = 9000
 
-// ExecutionSpec describes an execution to create. Only Kind is required. By default it has no payload, is on the
-// default lane and can be claimed at once.
+// ExecutionSpec describes an execution to create. Only Kind is required.
 type ExecutionSpec struct {
 	// ID is the execution's id. Default: a new one, on the lane's or the flow's partition.
 	ID id.ExecutionID
@@ -35,35 +34,32 @@ type ExecutionSpec struct {
 	Namespace id.Namespace // default: the engine's
 	Lane      id.LaneID    // default [DefaultLane]
 
-	// Kind names the work; a worker selects the handler by it. Required; at most 255 bytes.
+	// Kind selects the worker's handler. Required; at most 255 bytes.
 	Kind string
 
-	// Payload is the input, at most [Config.MaxPayload] bytes; nil for none. PayloadEncoding is stored with it, but not
+	// Payload is the input, at most [Config.MaxPayload] bytes; nil for none. PayloadEncoding is stored, but not
 	// interpreted.
 	Payload         []byte
 	PayloadEncoding string
 
 	Priority int    // clamped to 0..[MaxPriority]
-	Creator  string // informational: the creator's name
+	Creator  string // informational
 
-	// IdempotencyKey makes repeated creations one creation: within the policy's dedup window, by default a day, a
-	// second one with the same key is a duplicate of the first. At most 1024 bytes, not starting with U+0001.
-	//
-	// A key belongs to its namespace, lane and kind, or for a member to its namespace, flow and kind. A repetition with
-	// another payload is refused with [fferr.ErrKeyConflict]. If ID is in another partition than the lane, the key belongs to
-	// that partition.
+	// IdempotencyKey makes repeated creations one: within the policy's dedup window, by default a day, a second creation
+	// with the same key is a duplicate, or refused with [fferr.ErrKeyConflict] if the payload differs. At most 1024 bytes,
+	// not starting with U+0001. A key belongs to a namespace, lane (for a member: flow) and kind, and to the partition of
+	// ID.
 	IdempotencyKey id.IdempotencyKey
 
-	// BusinessKey is a key by which the execution is found and signalled. A second creation with it is refused with
-	// [fferr.ErrKeyConflict] as long as the execution is kept, unless it repeats the first by ID or IdempotencyKey.
+	// BusinessKey is a key for finding and signalling the execution. As long as the execution is kept, other creations with
+	// the key are refused with [fferr.ErrKeyConflict], except repetitions by ID or IdempotencyKey.
 	BusinessKey id.BusinessKey
 
-	// Unique makes the execution unique: while it has its key, a creation with the same key makes no second one. nil: it is
-	// not unique. Refused for members of flows.
+	// Unique makes a creation with the same unique key a duplicate. Default nil: not unique. Refused for members of flows.
 	Unique *Unique
 
 	// Tags have non-empty keys of at most 256 bytes and values of at most 64 KiB, or at most 1024 bytes for
-	// "cairn.instance_id", which every event carries. Keys that begin with "ffx." are refused: the engine sets those tags.
+	// "cairn.instance_id", a tag of every event. Keys of the engine, with the prefix "ffx.", are refused.
 	// [Engine.SetExecutionTag] requires namespaced keys.
 	Tags map[string]string
 
@@ -77,37 +73,37 @@ type ExecutionSpec struct {
 	// Deadline ends the execution as expired, in any state. Default: the policy's, from creation.
 	Deadline time.Time
 
-	// CreatedAt is stored as the creation time and orders the execution in its lane unless it is fair; no comparison uses
-	// it. Default: the database's clock.
+	// CreatedAt replaces the creation time, by which executions are ordered in a lane unless fair. Default: the database's
+	// clock.
 	CreatedAt time.Time
 
-	// Budgets are the budgets that must not be exhausted when the execution becomes claimable: while one of them is, it waits.
-	// At most [MaxExecutionBudgets]. One that does not exist does not limit.
+	// Budgets must not be exhausted when the execution becomes claimable; until then the execution waits. At most
+	// [MaxExecutionBudgets]. A missing budget does not limit.
 	Budgets []id.BudgetID
 
-	// QuotaPolicy is the quota that must admit the execution before it can be claimed. One that does not exist does not limit.
+	// QuotaPolicy must admit the execution before a claim. A missing quota policy does not limit.
 	QuotaPolicy *id.QuotaPolicyID
 
-	// Limits must all have room before the execution can be claimed: see [LimitKey]. It waits for them in this order, so put
-	// the narrowest first. At most [MaxLimits].
+	// Limits must all have free units before the execution can be claimed: see [LimitKey]. The execution waits for the
+	// limits in order, so put the narrowest first. At most [MaxLimits].
 	Limits []LimitKey
 
-	// Sequence makes the execution wait for those created before it with the same key. Members of flows and called executions
-	// can't have one.
+	// Sequence makes the execution wait for earlier executions with the same key. Refused for members of flows and called
+	// executions.
 	Sequence Sequence
 
-	// Fair is the tenant whose turn it takes in its lane: see [FairShare]. Default: none, and the older is claimed first.
+	// Fair makes the tenants of a lane take turns: see [FairShare]. Default: none, and the older execution is claimed first.
 	Fair FairShare
 
-	after   time.Duration // [After]: the delay from the database's time, until delayAll makes it DelayUntil
+	after   time.Duration // [After]: the delay from the database's time, turned into DelayUntil by delayAll
 	mistake error         // a mistake of the spec's maker, which fails the creation
 
-	setsOwnTags  bool   // the engine has set the tags that begin with [ownTags]
-	storedPolicy string // the policy as a schedule stores it; "" if Policy has it
+	setsOwnTags  bool   // the engine has set the tags beginning with [ownTags]
+	storedPolicy string // the policy as stored by a schedule; "" if Policy is set
 }
 
-// NewExecutionID returns a new [ExecutionSpec.ID] for an execution in a lane and outside flows. Use it if the id must
-// be known before the execution exists. The empty lane is [DefaultLane].
+// NewExecutionID returns a new [ExecutionSpec.ID] for an execution in a lane and outside flows, for use before the
+// execution exists. The empty lane is [DefaultLane].
 func (e *Engine) NewExecutionID(lane id.LaneID) id.ExecutionID {
 	return id.NewExecutionID(cmp.Or(lane, DefaultLane), e.cfg.Partitions)
 }
@@ -115,21 +111,21 @@ func (e *Engine) NewExecutionID(lane id.LaneID) id.ExecutionID {
 // Limits of texts in bytes.
 const (
 	maxFlowKind = 256
-	// maxInstanceTag is smaller because every event of the execution has the tag, and databases made by FlowFabric
-	// index it; their index entries are limited to about 2.7 kB.
+	// maxInstanceTag is smaller because every event of the execution has the tag, and databases made by FlowFabric index
+	// events by the tag; index entries are limited to about 2.7 kB.
 	maxInstanceTag = 1 << 10
 )
 
-// instanceTag is the tag by which readers of events distinguish the instances of an application.
+// instanceTag is the tag for readers of events to distinguish the instances of an application.
 const instanceTag = "cairn.instance_id"
 
 // creation is a checked spec in the form of a row's columns.
 type creation struct {
 	id           id.ExecutionID
-	minted       bool       // the id was generated, so no other creation has it
-	node         string     // its key in the flow; "" if it has none
+	minted       bool       // the id was generated, so no other creation has the id
+	node         string     // the key in the flow; "" unless a node
 	flow         *id.FlowID // nil outside a flow
-	held         bool       // it waits for dependencies
+	held         bool       // waits for dependencies
 	namespace    string
 	lane         string
 	kind         string
@@ -146,20 +142,20 @@ type creation struct {
 	quota        string
 	quotaPart    int16
 	gates        gates
-	limits       []LimitKey // those of its gates that have keys
-	undeclared   bool       // its limits have to be declared
-	admitted     bool       // it has its places in them from the beginning
-	refused      bool       // it is invalid, and its fields may be
+	limits       []LimitKey // the gates with keys
+	undeclared   bool       // the limits have to be declared
+	admitted     bool       // occupies places in the limits from the beginning
+	refused      bool       // invalid, possibly with invalid fields
 	encoding     string
 	key          string
 	business     id.BusinessKey
 	sequence     Sequence
-	unique       *uniqueWork    // nil if it is not unique
-	fair         FairShare      // with a weight; zero if it is not fair
-	place        core.FairPlace // zero until it is placed, and if it is not fair
-	storedKey    string         // with its scope; "" without a key
+	unique       *uniqueWork    // nil unless unique
+	fair         FairShare      // with a weight; zero unless fair
+	place        core.FairPlace // zero unless fair and placed
+	storedKey    string         // with a scope; "" without a key
 	windowMs     int64
-	retentionMs  int64 // of its policy; 0 if not set or for ever
+	retentionMs  int64 // of the policy; 0 if not set or for ever
 }
 
 // prepare checks a spec, fills in defaults and renders its documents.
@@ -272,7 +268,7 @@ func (e *Engine) checkPayload(payload []byte) error {
 // clampPriority returns the stored priority for a requested one.
 func clampPriority(priority int) int32 { return int32(min(max(priority, 0), MaxPriority)) }
 
-// size returns the approximate number of bytes that a creation adds to a statement.
+// size returns the approximate number of a creation's bytes in a statement.
 func (c creation) size() int { return len(c.payload) + len(c.policy) + len(c.raw) + len(c.tags) }
 
 func (e *Engine) setID(c *creation, spec ExecutionSpec, lane id.LaneID) error {
@@ -314,10 +310,10 @@ func (s ExecutionSpec) checkTexts() error {
 	return nil
 }
 
-// ownTags is how the keys of tags begin that the engine sets.
+// ownTags is the prefix of tags set by the engine.
 const ownTags = "ffx."
 
-// checkOwnTags refuses tags that only the engine sets.
+// checkOwnTags refuses tags with the engine's prefix.
 func (s *ExecutionSpec) checkOwnTags() error {
 	for key := range s.Tags {
 		if strings.HasPrefix(key, ownTags) && !s.setsOwnTags {
@@ -367,13 +363,12 @@ func checkTagValue(what, key, value string) error {
 		limit = maxInstanceTag
 	}
 	if len(value) <= limit && id.CheckText(what, value) == nil {
-		return nil // formatting its name costs more than the check
+		return nil // formatting the name costs more than the check
 	}
 	return core.CheckText(what+" "+strconv.Quote(key), value, limit)
 }
 
-// rawFields renders the start of the document for other programs; the tags follow it. The statement adds the creation
-// time.
+// rawFields renders the start of the document for other programs, before the tags. The statement adds the creation time.
 func (s ExecutionSpec) rawFields(c creation) (string, error) {
 	document, err := json.Marshal(struct {
 		Namespace       string         `json:"namespace"`
@@ -463,15 +458,13 @@ type Created struct {
 	ID    id.ExecutionID
 	State state.PublicState // waiting, delayed, rate limited, or waiting_children in a sequence; empty for a duplicate
 
-	// Duplicate means that no execution was created. Either the id already exists, with any content, or the creation
-	// repeats that of the execution with the same idempotency key, or it is unique and that execution has its key; ID is
-	// then that execution's.
+	// Duplicate means that no execution was created, because ID names an existing execution: with the given id, whatever
+	// the content, the same idempotency key or the same unique key.
 	Duplicate bool
 
-	// Replaced means that the execution, which has not started, got the payload and the due time of this creation:
-	// [ReplaceWaiting].
+	// Replaced means that the waiting duplicate got the payload and the due time of this creation: [ReplaceWaiting].
 	Replaced bool
 
-	// Cancelled is the execution that was cancelled because it had the key: [CancelExisting]. Zero if there was none.
+	// Cancelled is the former holder of the unique key, cancelled by [CancelExisting]; zero for none.
 	Cancelled id.ExecutionID
 }

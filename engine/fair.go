@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// fairWork returns the work of a creation that takes turns, with its place.
+// fairWork returns the work of a fair creation, with the place.
 func (c *creation) fairWork() *core.FairWork {
 	return &core.FairWork{
 		ID: c.id, Minted: c.minted, Lane: c.lane, Priority: c.priority, Namespace: c.namespace,
@@ -15,7 +15,7 @@ func (c *creation) fairWork() *core.FairWork {
 	}
 }
 
-// placeFair gives the fair ones of creations their places in the queue, in order. If none is fair it does nothing.
+// placeFair gives fair creations their places in the queue, in order.
 func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creation) error {
 	var work []*core.FairWork
 	var of []*creation
@@ -31,7 +31,7 @@ func (e *Engine) placeFair(ctx context.Context, conn db.DBTX, creations []creati
 	return err
 }
 
-// recordPlaces returns the steps that record the places of creations, behind the one that inserts them.
+// recordPlaces returns the steps for recording the places of creations, to run after the insert.
 func (e *Engine) recordPlaces(ctx context.Context, creations []creation) []core.Step {
 	var work []*core.FairWork
 	for i := range creations {
@@ -42,7 +42,7 @@ func (e *Engine) recordPlaces(ctx context.Context, creations []creation) []core.
 	return e.c.RecordPlaces(ctx, work)
 }
 
-// announce notifies that an execution is claimable.
+// announce notifies the lane's workers of a claimable execution.
 func (c *creation) announce(due *core.Notifications) {
 	if c.place.Near {
 		due.Resumed(c.lane)

@@ -20,21 +20,21 @@ type Fair[In any] struct {
 	weight func(In) int
 }
 
-// RoundRobin is [Fair] with the tenant that a function returns, and equal weights:
+// RoundRobin returns a [Fair] with the tenant returned by a function, and equal weights:
 //
 //	Fair: engine.RoundRobin(func(a SyncArgs) string { return a.Tenant })
 //
-// An empty tenant is a mistake, which fails the creation.
+// An empty tenant fails the creation.
 func RoundRobin[In any](tenant func(In) string) Fair[In] { return Fair[In]{tenant: tenant} }
 
-// Weigh returns f with the weights of the tenants, from 1 to [MaxFairWeight]. While both have work waiting, a tenant of
-// weight 3 starts three executions for each one of a tenant of weight 1.
+// Weigh returns f with the weights of the tenants, from 1 to [MaxFairWeight]. While both wait, a tenant of weight 3
+// starts three executions for each execution of a tenant of weight 1.
 func (f Fair[In]) Weigh(weight func(In) int) Fair[In] {
 	f.weight = weight
 	return f
 }
 
-// share returns the share of an execution with these arguments.
+// share returns the share of an execution with args.
 func (f Fair[In]) share(args In) (FairShare, error) {
 	if f.tenant == nil {
 		if f.weight != nil {
@@ -52,17 +52,17 @@ func (f Fair[In]) share(args In) (FairShare, error) {
 	return share, share.check()
 }
 
-// FairShare is the tenant of an execution, for turns within its lane. The zero value is none.
+// FairShare is the tenant of an execution, for turns within a lane. The zero value is none. Tenants take turns within
+// namespace, lane and priority, over all kinds.
 //
-// Tenants count within namespace, lane and priority, over all kinds. A creation gives the execution its place in the queue:
-// behind the work of the same tenant, at a distance of a millisecond over the weight, but not before the work that the
-// lane serves now. Other work of the lane stands there by its age.
+// A creation places the execution in the queue after the same tenant's earlier work, at a distance of a millisecond
+// divided by the weight, but not before work the lane serves now. Unfair work of the lane is placed by age.
 type FairShare struct {
 	Tenant string // 1 to [MaxTenant] bytes
 	Weight int    // 1 to [MaxFairWeight]; 0 is 1
 }
 
-// IsZero reports whether it is no share.
+// IsZero reports whether f is the zero value.
 func (f FairShare) IsZero() bool { return f == FairShare{} }
 
 func (f FairShare) check() error {
@@ -104,7 +104,7 @@ func (c *creation) setFair(share FairShare) error {
 	return nil
 }
 
-// placesMs returns the places of creations, 0 for those that are not fair, and none if no creation is fair.
+// placesMs returns the places of creations, 0 for other than fair ones, and none if no creation is fair.
 func placesMs(creations []creation) []int64 {
 	places := []int64{}
 	for i := range creations {
