@@ -7,8 +7,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// shortestPeriod is the shortest retention of a policy that this process has registered, in milliseconds; 0 if none.
-// Ends are first examined after that time, however long executions are kept.
+// shortestPeriod is the shortest retention registered by this process, in milliseconds; 0 if none. Ends are first
+// examined after this time, however long executions are kept.
 type shortestPeriod struct{ ms atomic.Int64 }
 
 // shortestOf returns the shortest retention in the policies of creations.
@@ -22,8 +22,8 @@ func shortestOf(creations []creation) int64 {
 	return shortest
 }
 
-// missingBelow returns the period to register for a retention, or 0. It is rounded up to four significant bits, so that
-// only few are stored.
+// missingBelow returns the period to register for a retention, or 0. Periods are rounded up to four significant bits,
+// so only few are stored.
 func (p *shortestPeriod) missingBelow(shortest int64) int64 {
 	if shortest == core.Forever {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/rights"
 )
 
-// Role is a set of rights that a program needs in the database. [Engine.Prepare] checks them, and `ff migrate grants`
-// prints them. Each role includes the reader's rights.
+// Role is a set of rights in the database. [Engine.Prepare] checks roles, and `ff migrate grants` prints their grants.
+// Each role includes the reader's rights.
 type Role string
 
 // The roles.
@@ -53,10 +53,10 @@ func rightsOf(roles []rights.Role) (params db.ListMissingRightsParams) {
 	return params
 }
 
-// Roles returns each role that this program has all rights for in the database, as [Engine.Prepare] checks them. A
-// console can leave out the operations of the others. On a standby or a read-only server it returns [RoleReader] at most.
+// Roles returns the roles whose rights the program holds completely, so a console can leave out other operations. On a
+// standby or a read-only server, only [RoleReader] is possible.
 //
-// Errors: [fferr.ErrUnavailable] without a connection; [fferr.ErrNotMigrated] for missing tables.
+// Errors: [fferr.ErrUnavailable] without a connection; [fferr.ErrNotMigrated].
 func (e *Engine) Roles(ctx context.Context) ([]Role, error) {
 	const op = "read roles"
 	var found db.GetSchemaStateRow

@@ -20,21 +20,21 @@ import (
 type SequencePlace struct {
 	Sequence
 
-	// Place is its number in the sequence, from 1; 0: it has no place any more. Places of ended executions stay empty.
+	// Place counts from 1; 0 means no place any more. The places of ended executions stay empty.
 	Place int64
 
-	Ahead     int            // number of executions before it, at most 1,000
-	First     id.ExecutionID // the first of the sequence, which has the turn or has failed; zero without a place
-	StoppedAt time.Time      // when the sequence stopped at First; zero: it goes on
+	Ahead     int            // number of executions before this one, at most 1,000
+	First     id.ExecutionID // has the turn or has failed; zero without a place
+	StoppedAt time.Time      // when the sequence stopped at First; zero unless stopped
 }
 
-// SequenceState is the state of a sequence that has executions. It is deleted with its last one.
+// SequenceState is the state of a sequence. A sequence exists while it has executions.
 type SequenceState struct {
 	Key       string
 	Namespace id.Namespace
-	First     id.ExecutionID // the execution that has the turn, or at which the sequence stopped; zero for a moment after the last end
-	StoppedAt time.Time      // zero: it goes on
-	Size      int            // number of executions; 1,001 if there are more than 1,000
+	First     id.ExecutionID // has the turn, or stopped the sequence; zero for a moment after the last end
+	StoppedAt time.Time      // zero unless stopped
+	Size      int            // number of executions; 1,001 for more than 1,000
 }
 
 // SequenceMember is an execution in a sequence.
@@ -42,21 +42,21 @@ type SequenceMember struct {
 	Place     int64
 	Execution id.ExecutionID
 	OnFailure OnFailure
-	TurnAt    time.Time // when it got its turn; zero: it waits
+	TurnAt    time.Time // when the turn began; zero while waiting
 	Kind      string
 	State     state.PublicState // "" if the execution was deleted
 	CreatedAt time.Time
 }
 
-// SequenceFilter selects sequences to list; the zero value lists all. A sequence must match all fields.
+// SequenceFilter selects sequences that match all fields. The zero value selects all sequences.
 type SequenceFilter struct {
 	Namespace id.Namespace
-	Stopped   bool // stopped ones alone
+	Stopped   bool // only stopped sequences
 }
 
 // DescribeSequence returns a sequence.
 //
-// Errors: [fferr.ErrNotFound] if no execution is in it; [fferr.ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound] for a sequence without executions; [fferr.ErrInvalidInput]. Takes no locks.
 func (e *Engine) DescribeSequence(ctx context.Context, name SequenceName) (SequenceState, error) {
 	const op = "describe sequence"
 	s, err := name.check(e)
@@ -70,18 +70,15 @@ func (e *Engine) DescribeSequence(ctx context.Context, name SequenceName) (Seque
 	return sequenceFrom((*db.ListSequencesRow)(&row)), nil
 }
 
-// ListSequences returns a page of the sequences that match a filter, in no useful order. after is the [Page.Next] of the
-// previous page, or "" for the first page. A page examines limit sequences; 0 or more than [MaxPage] means [MaxPage]. It may
-// be short or empty, with a cursor that continues after them.
-//
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
+// ListSequences returns a [Page] of the sequences that match a filter, in no useful order. A page examines limit
+// sequences, so a page before the last may be short or empty. Takes no locks.
 func (e *Engine) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
 	const op = "list sequences"
 	page, err := e.listSequences(ctx, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Sequences iterates over the sequences that [Engine.ListSequences] lists, a page at a time.
+// Sequences iterates over the results of [Engine.ListSequences], page by page.
 func (e *Engine) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
 	return core.Pages(func(after string) (Page[SequenceState], error) { return e.ListSequences(ctx, filter, after, MaxPage) })
 }
@@ -118,18 +115,17 @@ func (e *Engine) listSequences(ctx context.Context, f SequenceFilter, after stri
 	return page, nil
 }
 
-// ListSequenceMembers returns a page of the executions in a sequence, in their order. after is the [Page.Next] of the
-// previous page, or "" for the first page; a limit of 0 or more than [MaxPage] means [MaxPage]. A sequence that does not
-// exist has none.
+// ListSequenceMembers returns a [Page] of the executions in a sequence, in order. An unknown sequence has none. Takes
+// no locks.
 //
-// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) ListSequenceMembers(ctx context.Context, name SequenceName, after string, limit int) (Page[SequenceMember], error) {
 	const op = "list members of a sequence"
 	page, err := e.listSequenceMembers(ctx, name, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// SequenceMembers iterates over the executions that [Engine.ListSequenceMembers] lists, a page at a time.
+// SequenceMembers iterates over the results of [Engine.ListSequenceMembers], page by page.
 func (e *Engine) SequenceMembers(ctx context.Context, name SequenceName) iter.Seq2[SequenceMember, error] {
 	return core.Pages(func(after string) (Page[SequenceMember], error) {
 		return e.ListSequenceMembers(ctx, name, after, MaxPage)
@@ -191,7 +187,7 @@ func sequenceFrom(row *db.ListSequencesRow) SequenceState {
 	return s
 }
 
-// setSequence sets the place of an execution that was created in a sequence.
+// setSequence sets the place of an execution created in a sequence.
 func (s *ExecutionSnapshot) setSequence(row *db.GetExecutionRow, raw rawSequence) {
 	if raw.Key == "" {
 		return

@@ -11,12 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// seatCreated gives executions just created as blocked their places in sequences, and corrects their states in
-// the run. It locks the sequences in the order of their ids, until the transaction ends: so the order of places is the order
-// of commits.
+// seatCreated gives executions just created as blocked their places in sequences, and corrects their states in the
+// run. The sequences stay locked, in the order of their ids, until the transaction ends, so places are in commit
+// order.
 //
-// The executions exist before, since only the insert tells which of them are duplicates, which take no place. Their second
-// write is paid by executions of sequences alone.
+// The executions are inserted first: the insert finds duplicates, which take no place. Only executions of sequences
+// pay for the second write.
 func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) error {
 	members := make(map[core.SequenceID][]*creation)
 	for _, i := range r.creates {
@@ -30,7 +30,7 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 		return nil
 	}
 	sequences := slices.SortedFunc(maps.Keys(members), core.SequenceID.Compare)
-	locked, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1)) // each gives out a place for each member
+	locked, err := e.c.Q.LockSequences(ctx, tx, sequenceParams(sequences, members, 1)) // one new place per member
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (e *Engine) seatCreated(ctx context.Context, tx *core.Txn, r *creationRun) 
 	return nil
 }
 
-// sequenceParams are the parameters for sequences that give out each places for each new member.
+// sequenceParams returns the parameters to lock sequences and add places: each per new member.
 func sequenceParams(sequences []core.SequenceID, members map[core.SequenceID][]*creation, each int64) (params db.LockSequencesParams) {
 	for _, s := range sequences {
 		c := members[s][0]

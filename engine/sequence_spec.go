@@ -9,27 +9,27 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// MaxSequenceKey is the largest size of a [Sequence.Key] in bytes.
+// MaxSequenceKey limits [Sequence.Key], in bytes.
 const MaxSequenceKey = core.MaxSequenceKey
 
-// SequenceTag is the tag of an execution in a sequence with the key of the sequence.
+// SequenceTag is the tag of an execution with the key of the sequence.
 const SequenceTag = "ffx.sequence"
 
-// Sequence is a line in which executions run one at a time, in the order in which they were created. The zero value is none.
+// Sequence is a line in which executions run one at a time, in order of creation. The zero value is none.
 //
-// A key counts within its namespace, over all kinds and lanes. An execution keeps its turn through retries, pauses, waits
-// and lost leases until it ends. One that is cancelled is passed over.
+// A key counts within its namespace, across kinds and lanes. An execution keeps the turn through retries, pauses,
+// waits and lost leases until the end. A cancelled execution is passed over.
 type Sequence struct {
 	Key       string // at most [MaxSequenceKey] bytes
 	OnFailure OnFailure
 }
 
-// OnFailure decides whether a sequence goes on after an execution that fails or expires.
+// OnFailure decides whether a sequence continues after an execution fails or expires.
 type OnFailure string
 
-// The ways of a sequence after a failure.
+// The effects of a failure.
 const (
-	// SequenceStops is the default: later executions wait until the failed one is replayed and succeeds, or until
+	// SequenceStops, the default, blocks later executions until the failed one is replayed and succeeds, or until
 	// [operator.ContinueSequence].
 	SequenceStops OnFailure = ""
 
@@ -37,10 +37,10 @@ const (
 	SequenceSkips OnFailure = "skips"
 )
 
-// IsZero reports whether it is no sequence.
+// IsZero reports whether s is the zero value: no sequence.
 func (s Sequence) IsZero() bool { return s == Sequence{} }
 
-// tag returns tags with that of the sequence.
+// tag returns tags with the tag of the sequence.
 func (s Sequence) tag(tags map[string]string) map[string]string {
 	if s.Key == "" {
 		return tags
@@ -51,7 +51,7 @@ func (s Sequence) tag(tags map[string]string) map[string]string {
 	return tagged
 }
 
-// rawSequence is a sequence in the document of an execution, for reads and replays.
+// rawSequence is a sequence in the stored document of an execution, for reads and replays.
 type rawSequence struct {
 	Key   string `json:"key,omitempty"`
 	Skips bool   `json:"skips,omitempty"`
@@ -61,7 +61,7 @@ func (s Sequence) raw() rawSequence {
 	return rawSequence{Key: s.Key, Skips: s.OnFailure == SequenceSkips}
 }
 
-// onFailure is the reverse of [Sequence.raw].
+// onFailure reverses [Sequence.raw].
 func (r rawSequence) onFailure() OnFailure { return onFailureOf(r.Skips) }
 
 func onFailureOf(skips bool) OnFailure {
@@ -71,7 +71,8 @@ func onFailureOf(skips bool) OnFailure {
 	return SequenceStops
 }
 
-// setSequence checks the sequence of a spec. The execution is created as blocked; [Engine.seatCreated] gives it its place.
+// setSequence checks the sequence of a spec. The execution is created as blocked; [Engine.seatCreated] assigns the
+// place.
 func (c *creation) setSequence(spec *ExecutionSpec) error {
 	s := spec.Sequence
 	switch {

@@ -11,27 +11,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Waiting is the result of waiting for upstreams.
+// Waiting is the result of [Engine.WaitForChildren].
 type Waiting string
 
 // The results.
 const (
-	WaitingParked  Waiting = "parked"  // until its upstreams have ended
-	WaitingReady   Waiting = "ready"   // they have ended: any worker can continue it
-	WaitingSkipped Waiting = "skipped" // they can't satisfy it any more, and it has ended
+	WaitingParked  Waiting = "parked"  // the upstreams have not ended
+	WaitingReady   Waiting = "ready"   // the upstreams have ended; any worker can continue
+	WaitingSkipped Waiting = "skipped" // the upstreams can't satisfy the group; the execution has ended
 )
 
-// WaitForChildren releases the attempt that l holds until the executions it depends on have ended as its group
-// requires. Then the same attempt continues with the next claim. If they already have, it is claimable at once. If they
-// no longer can, the execution is skipped, with all executions that can no longer run because of it. An execution
-// without dependencies waits until it gets one, is cancelled, or its deadline passes.
+// WaitForChildren releases the leased attempt until the upstreams of its execution have ended as the group requires.
+// The same attempt continues with the next claim: at once if the upstreams have already ended. If the group can no
+// longer be satisfied, the execution is skipped, with all dependents that can no longer run. An execution without
+// upstreams waits until it gets one, is cancelled, or reaches its deadline.
 //
 // Errors: as [Engine.DelayExecution].
 //
-// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks a member's flow
-// (shared, or exclusively if it is skipped), the execution, its attempt, then its group; waits for each up to two
-// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event, and a completion event if it is skipped.
-// Safe to repeat after an unknown outcome, except after [WaitingSkipped], when it fails with [fferr.ErrStaleLease].
+// Transaction: one. Locks a member's flow (shared, or exclusively to skip), the execution, its attempt, then its
+// group; waits for each up to two seconds, three times, then [fferr.ErrContention]. Emits a lease event, and a
+// completion event if skipped. Safe to repeat; after [WaitingSkipped] a repetition is [fferr.ErrStaleLease].
 func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) {
 	results, err := e.waitForChildren(ctx, []Lease{l})
 	if err != nil {
@@ -41,10 +40,8 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 }
 
 // WaitForChildrenEach is [Engine.WaitForChildren] for many leases, [MaxBatch] per transaction. Outcomes are in input
-// order; a lost lease affects only its own. The error means that nothing happened.
-//
-// It never waits for locks. If another transaction holds an execution, its attempt or group, its flow or a dependent,
-// the outcome is [fferr.ErrBusy]; repeat that item.
+// order; a lost lease affects only its own. A returned error means nothing happened. It does not wait for locks: an
+// item with locked rows gets [fferr.ErrBusy]; repeat the item.
 func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {
 	return e.impatient().waitForChildren(ctx, leases)
 }
@@ -79,8 +76,8 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]fferr.O
 	return outcomes, core.Settle(ctx, t, lease, chunks, outcomes)
 }
 
-// park releases attempts until their upstreams have ended. It skips executions that can no longer run, once skips has
-// them: their flows must be held exclusively.
+// park releases attempts until their upstreams have ended, and skips executions that can no longer run. Their flows
+// must be locked exclusively: park adds executions missing in skips, and then returns [core.ErrFlowLock].
 func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*core.HeldLease, skips map[int]bool, outcomes []fferr.Outcome[Waiting]) error {
 	waiting, err := e.decideGroupsOf(ctx, tx, items)
 	if err != nil {
@@ -128,14 +125,14 @@ func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*core.HeldLease
 	return e.c.ResolveAndRecord(ctx, tx, ended, nowMs)
 }
 
-// waitingLease is a lease that waits for its group.
+// waitingLease is a lease to wait for its group.
 type waitingLease struct {
 	*core.HeldLease
 	decision   document.Decision // Undecided outside a flow too
 	unreadable error             // the error of an unreadable group
 }
 
-// decideGroupsOf locks the groups of leases, and then reads their decisions.
+// decideGroupsOf locks the groups of leases, then reads their decisions.
 func (e *Engine) decideGroupsOf(ctx context.Context, tx *core.Txn, items []*core.HeldLease) ([]waitingLease, error) {
 	waiting := make([]waitingLease, len(items))
 	var members core.FlowMemberArrays

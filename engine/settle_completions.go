@@ -17,33 +17,29 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Completion is the success of one leased attempt. A nil Result means none; an empty one is stored as empty.
+// Completion is the success of one leased attempt. A nil Result means none; an empty Result is stored as empty.
 type Completion struct {
 	Lease  Lease
 	Result []byte
 }
 
-// CompleteExecution ends the execution that l holds with success and stores its result. The same transaction releases
-// its dependents and writes the completion event.
+// CompleteExecution ends the leased execution with success and stores the result. The same transaction releases
+// dependents and emits the completion event.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: nothing was written; discard the result. [fferr.ErrNotFound] if the execution or attempt no longer
-// exists; [fferr.ErrInvalidInput] for a result above the limit; [fferr.ErrContention].
+// Errors: [*fferr.LeaseError]: nothing was written; discard the result. [fferr.ErrNotFound] if the execution or
+// attempt no longer exists; [fferr.ErrInvalidInput] for a result above [Config.MaxPayload]; [fferr.ErrContention].
 //
-// Transaction: one statement outside a flow; in a flow a constant number, under its shared lock. Locks the execution,
-// its attempt, then the edge groups and executions that depend on it. Safe to repeat after an unknown outcome: a
-// repetition succeeds and writes nothing.
+// Transaction: one, in a flow under the shared lock. Locks the execution, its attempt, then dependent edge groups and
+// executions. Safe to repeat: a repetition succeeds and writes nothing.
 func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) error {
 	outcomes, err := e.complete(ctx, []Completion{{Lease: l, Result: result}})
 	return cmp.Or(err, outcomes[0].Err)
 }
 
 // CompleteExecutions is [Engine.CompleteExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input
-// order, nil for success; a lost lease affects only its own. If an execution is given twice, the second completion
-// counts as a repetition. The error means that nothing happened.
-//
-// It never waits for locks. If another transaction holds an execution, its attempt, its flow or a dependent, the
-// outcome is [fferr.ErrBusy]; repeat that item.
+// order, nil for success; a lost lease affects only its own. A second completion of an execution counts as a
+// repetition. A returned error means nothing happened. It does not wait for locks: an item with locked rows gets
+// [fferr.ErrBusy]; repeat the item.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	outcomes, err := e.impatient().complete(ctx, completions)
 	return core.ErrorsOf(outcomes), err
@@ -62,14 +58,14 @@ func (e *Engine) complete(ctx context.Context, completions []Completion) ([]ffer
 	return outcomes, err
 }
 
-// completionItem is a valid completion with its position in the input, and its flow if that is known.
+// completionItem is a valid completion with its position in the input, and its flow if known.
 type completionItem struct {
 	n int
 	*Completion
 	flow *id.FlowID
 }
 
-// completionChunks splits completions into transactions, each in lock order. It fills the outcomes of invalid ones.
+// completionChunks splits completions into transactions, each in lock order. It fills the outcomes of invalid items.
 func (e *Engine) completionChunks(completions []Completion, outcomes []fferr.Outcome[struct{}]) [][]completionItem {
 	valid := core.ValidItems(outcomes, func(n int) error { return e.checkCompletion(completions[n]) })
 	lease := completionLease(completions)
@@ -127,15 +123,15 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	return c.finish(ctx, op, all, outcomes)
 }
 
-// A completing is the fast path of a completion: its parameters and its answer.
+// A completing is the fast path of a completion: parameters and answer.
 type completing struct {
 	e     *Engine
 	items []completionItem // in lock order
-	first []completionItem // the first occurrence of each execution, which is sent
+	first []completionItem // the first item of each execution; only first items are sent
 	flows *core.FlowSet
 
-	places *core.HandOver // nil: they give none back, as far as this process knows
-	rings  bool           // they do, and the gate has to look after the caller's commit
+	places *core.HandOver // nil: as far as this process knows, the completions free no places
+	rings  bool           // places are freed, and the gate has to look after the caller's commit
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
@@ -245,7 +241,7 @@ func (c *completing) finish(ctx context.Context, op string, all []Completion, ou
 	return nil
 }
 
-// completeMembers completes leases, including those of flow members, and resolves their dependents.
+// completeMembers completes leases, including leases of flow members, and resolves their dependents.
 func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completing) error {
 	var members core.FlowMemberArrays
 	for _, item := range c.first {
@@ -288,7 +284,7 @@ func (e *Engine) completeMembers(ctx context.Context, tx *core.Txn, c *completin
 	return e.c.Record(ctx, tx, all[len(ended):], nowMs)
 }
 
-// completeSlowly locks the rows first and checks each. It handles the items that the fast path can't, and finds the
+// completeSlowly locks the rows first and checks each. It handles items the fast path can't complete, and finds the
 // reasons of refusals.
 func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion, items []int, outcomes []fferr.Outcome[struct{}]) error {
 	lease := completionLease(all)

@@ -20,11 +20,11 @@ import (
 // MaxFailureMessage is the longest failure message, category or detail, in bytes.
 const MaxFailureMessage = 64 << 10
 
-// Failure describes why an attempt failed. Class decides whether it may be retried at all (default [policy.Transient]).
-// Category is matched against the categories of [policy.Retry] (default: the class).
+// Failure describes why an attempt failed. Class decides whether a retry is possible (default [policy.Transient]).
+// Category is compared with the categories of [policy.Retry] (default: the class).
 //
-// Detail is further text for debugging, such as the stack of a panic. It is only stored with the attempt and returned
-// by reads of attempts; Message also appears in [fferr.EndedError] and listings.
+// Detail is further text for debugging, such as the stack of a panic, and only returned by reads of attempts. Message
+// also appears in [fferr.EndedError] and listings.
 type Failure struct {
 	Message  string
 	Class    policy.Class
@@ -38,25 +38,22 @@ type AttemptFailure struct {
 	Failure Failure
 }
 
-// Failed is the result of a failure: either a retry at RetryAt as attempt NextAttempt, or the end of the execution.
+// Failed is the result of a failure: a retry at RetryAt as attempt NextAttempt, or the end of the execution.
 type Failed struct {
 	Retry       bool
 	RetryAt     time.Time
 	NextAttempt int
 }
 
-// FailExecution ends the attempt that l holds as failed. The execution's retry policy, or the default of
-// [policy.Execution], decides whether another attempt follows. If not, the execution ends as failed, and the same
-// transaction skips executions that can no longer run. Characters that the database's encoding lacks are stored as
-// escapes.
+// FailExecution ends the leased attempt as failed. The execution's retry policy, or the default of [policy.Execution],
+// decides whether another attempt follows. Otherwise the execution ends as failed, and the same transaction skips
+// executions that can no longer run. Characters missing in the database's encoding are stored as escapes.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: nothing was written, and there is nothing left to do. [fferr.ErrNotFound] if the execution or attempt
-// no longer exists; [fferr.ErrInvalidInput] for a message that can't be stored.
+// Errors: [*fferr.LeaseError]: nothing was written, and nothing is left to do. [fferr.ErrNotFound] if the execution or
+// attempt no longer exists; [fferr.ErrInvalidInput] for a text that can't be stored.
 //
-// Transaction: a constant number of statements, plus one round per level of skipped executions. Locks the flow of a
-// member that ends exclusively, then the execution and its attempt; waits for each up to two seconds, three times, then
-// fails with [fferr.ErrContention]. Safe to repeat after an unknown outcome: a repetition returns the first result.
+// Transaction: one. Locks the flow exclusively if a member ends, then the execution and its attempt; waits for each up
+// to two seconds, three times, then [fferr.ErrContention]. Safe to repeat: a repetition returns the first result.
 func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed, error) {
 	results, err := e.fail(ctx, []AttemptFailure{{Lease: l, Failure: f}})
 	if err != nil {
@@ -66,10 +63,8 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 }
 
 // FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a
-// lost lease affects only its own. The error means that nothing happened.
-//
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
-// that item.
+// lost lease affects only its own. A returned error means nothing happened. It does not wait for locks: an item with
+// locked rows gets [fferr.ErrBusy]; repeat the item.
 func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)
 }
@@ -109,8 +104,8 @@ func isUntranslatable(err error) bool {
 	return false
 }
 
-// inASCII replaces characters that a server may not be able to store by escapes. Otherwise the failure would be refused
-// forever, and its attempt would never end.
+// inASCII escapes characters that a server may be unable to store. Otherwise the failure would be refused forever, and
+// the attempt would never end.
 func (f Failure) inASCII() Failure {
 	for _, text := range []*string{&f.Message, &f.Category, &f.Detail} {
 		var b strings.Builder
@@ -162,7 +157,7 @@ func (e *Engine) failing(failures []AttemptFailure) core.Transition[*core.HeldLe
 				return true
 			case "failed":
 				return core.IsTerminalPhase(x.Facts.LifecyclePhase)
-			case "failure": // another program's, either retried or ended
+			case "failure": // stored by another program, retried or ended
 				return true
 			}
 			return false
@@ -182,7 +177,7 @@ func (e *Engine) failing(failures []AttemptFailure) core.Transition[*core.HeldLe
 	return t
 }
 
-// failedEarlier returns the answer to a failure that was already recorded.
+// failedEarlier returns the result of a failure recorded earlier.
 func failedEarlier(x *core.HeldLease) Failed {
 	f := x.Facts
 	if f.AttemptOutcome == "failed" || f.AttemptOutcome == "failure" && core.IsTerminalPhase(f.LifecyclePhase) {
@@ -198,7 +193,7 @@ func failedEarlier(x *core.HeldLease) Failed {
 	return retriedAt(x, retryAt)
 }
 
-// retriedAt is the answer to a failure that is retried.
+// retriedAt returns the result of a retried failure.
 func retriedAt(x *core.HeldLease, ms int64) Failed {
 	return Failed{Retry: true, RetryAt: time.UnixMilli(ms), NextAttempt: x.Attempt + 1}
 }

@@ -11,25 +11,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Delay releases a lease and sets when its attempt continues: at a time, or after a duration from the call, by the
-// database's clock. Neither, or a time in the past, means at once.
+// Delay releases a lease and sets when the attempt continues: at a time, or after a duration from the call, by the
+// database's clock. Neither, or a past time, means at once.
 type Delay struct {
 	Lease Lease
 	Until time.Time
 	For   time.Duration // in whole milliseconds
 }
 
-// DelayExecution releases the attempt that l holds, unfinished, until a given time. Then the same attempt continues
-// with the next claim. It uses no retry and is no failure. A time in the past means at once. The execution's deadline
-// still applies.
+// DelayExecution releases the leased attempt, unfinished, until a given time. The same attempt then continues with the
+// next claim. A delay is no failure and uses no retry. A past time means at once. The execution's deadline still
+// applies.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// Errors: [*fferr.LeaseError]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
 // [fferr.ErrInvalidInput] for a time before 1970.
 //
-// Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
-// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same time after
-// an unknown outcome, even after that time: a repetition succeeds.
+// Transaction: one. Locks the execution, then its attempt; waits for each up to two seconds, three times, then
+// [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same time, even after that time.
 func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) error {
 	outcomes, err := e.delay(ctx, "delay executions", []Delay{{Lease: l, Until: until}})
 	if err != nil {
@@ -39,21 +37,15 @@ func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) e
 }
 
 // DelayExecutions is [Engine.DelayExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order,
-// nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides.
-// The error means that nothing happened.
-//
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
-// that item.
+// nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides. A
+// returned error means nothing happened. It does not wait for locks: an item with locked rows gets [fferr.ErrBusy];
+// repeat the item.
 func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, error) {
 	return e.impatient().delay(ctx, "delay executions", delays)
 }
 
 // ReleaseLeases returns unfinished executions to their lanes at once, for example at a shutdown. It is
 // [Engine.DelayExecutions] without a delay.
-//
-// Errors of an item: as [Engine.RenewLease]; [fferr.ErrBusy] if another transaction holds its rows, repeat that item.
-// Transaction: a constant number of statements; locks the executions, then their attempts, without waiting. Emits lease
-// events. Safe to repeat.
 func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, error) {
 	delays := make([]Delay, len(leases))
 	for i, l := range leases {
@@ -108,27 +100,27 @@ func (d *Delay) untilMs(nowMs int64) int64 {
 	return d.Until.UnixMilli()
 }
 
-// given reports whether this very delay was recorded before, under the lease's epoch. For a relative delay, any
-// recorded one counts, because a lease is released only once.
+// given reports whether the delay was recorded earlier, under the lease's epoch. Any recorded delay counts for a
+// relative one, because a lease is released only once.
 func (d *Delay) given(f *core.LeaseFacts) bool {
 	return f.AttemptOutcome == "interrupted" && f.LifecyclePhase != "active" &&
 		(d.Until.IsZero() || f.FfxDelayUntilMs != nil && *f.FfxDelayUntilMs == d.Until.UnixMilli())
 }
 
-// The things that a released attempt waits for.
+// The events that a released attempt waits for.
 const (
 	waitsForWorker   = ""
 	waitsForTime     = "time"
 	waitsForChildren = "children"
 )
 
-// returning is a set of attempts that their holders release.
+// returning is a set of attempts to release.
 type returning struct {
 	params  db.ReturnLeasesParams
-	limited bool // some name limits
+	limited bool // some have limits
 }
 
-// add adds a lease. An untilMs of 0 means that it waited for its upstreams.
+// add adds a lease. An untilMs of 0 means the holder waited for upstreams.
 func (r *returning) add(x *core.HeldLease, waitsFor string, untilMs int64) {
 	p := &r.params
 	p.PartitionKeys = append(p.PartitionKeys, x.ID.Partition())

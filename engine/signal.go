@@ -22,35 +22,35 @@ import (
 // Limits of a signal.
 const (
 	MaxSignalPayload = 64 << 10 // bytes
-	MaxSignalDepth   = 1000     // arrays and objects of JSON inside each other
+	MaxSignalDepth   = 1000     // nested arrays and objects of JSON
 
 	maxSignalText = 1024
 	maxSignalKey  = 256
 )
 
-// DefaultDedup is how long an idempotency key of a signal is remembered by default.
+// DefaultDedup is the default time to remember the idempotency key of a signal.
 const DefaultDedup = 24 * time.Hour
 
 // SignalSpec describes a signal to an execution.
 type SignalSpec struct {
-	// Execution is the execution to signal. Instead of it, BusinessKey names it by the key that it was created with.
+	// Execution is the execution to signal. Instead, BusinessKey names the execution created with this key.
 	Execution   id.ExecutionID
 	BusinessKey id.BusinessKey
 
 	Name    string // required; at most 256 bytes
 	Payload []byte // at most [MaxSignalPayload] bytes; JSON is nested at most [MaxSignalDepth] deep
 
-	// ID makes repetitions of the call one signal, as long as the execution exists and a replay has not dropped the signal.
-	// Default: a new one.
+	// ID makes repeated calls one signal, while the execution exists and no replay has dropped the signal. Default: a
+	// new one.
 	ID id.SignalID
 
-	// IdempotencyKey does the same for a sender that has a key of its own, such as the id of a webhook's event, for
-	// DedupFor from the first call on. The key belongs to the execution and the name. At most 256 bytes.
+	// IdempotencyKey does the same by the sender's own key, such as the id of a webhook's event, for DedupFor after
+	// the first call. A key belongs to the execution and the name. At most 256 bytes.
 	IdempotencyKey string
 	DedupFor       time.Duration // default [DefaultDedup]
 
-	// Source is the identity of the sender, SourceType its kind: "user" and "ada". [DistinctSources] counts pairs of
-	// them. Each at most 1,024 bytes, like Category and CorrelationID.
+	// Source is the identity of the sender, SourceType its kind: "user" and "ada". [DistinctSources] counts pairs. At
+	// most 1,024 bytes each, like Category and CorrelationID.
 	Source        string
 	SourceType    string
 	Category      string
@@ -62,46 +62,48 @@ type SignalEffect string
 
 // The effects.
 const (
-	SignalBuffered  SignalEffect = "buffered"  // nothing waits for it; kept for a later wait
-	SignalAppended  SignalEffect = "appended"  // the condition needs more
+	SignalBuffered  SignalEffect = "buffered"  // kept for a later wait
+	SignalAppended  SignalEffect = "appended"  // received, but the condition needs more
 	SignalSatisfied SignalEffect = "satisfied" // the execution continues
 )
 
 // Signalled is the result of a signal.
 type Signalled struct {
 	Execution id.ExecutionID
-	ID        id.SignalID // of the earlier one if it is a duplicate
-	Duplicate bool        // it was received before, and nothing changed
+	ID        id.SignalID // the earlier signal's for a duplicate
+	Duplicate bool        // received before; nothing changed
 	Effect    SignalEffect
 }
 
-// Signal sends a signal to an execution, whether it waits for it already or not. If the execution waits for the name, and
-// the signal satisfies its condition, a worker continues it. Otherwise the signal is kept for a later wait, as long as
-// the execution exists and has not ended.
+// Signal sends a signal to an execution. If the execution waits for the name, and the signal satisfies the condition,
+// a worker continues the execution. Otherwise the signal is kept for a later wait until the execution ends.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also if no execution has the business key; [fferr.ErrEnded] after the
-// execution's end, for a signal that it has not received before; [fferr.ErrTooManySignals] if the execution holds too many, or
-// too large ones. Transaction: one statement; locks the execution, waiting up to two seconds, three times, then
-// [fferr.ErrContention]. Emits a signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe
-// to repeat with an ID or an IdempotencyKey.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] for an unknown execution or business key; [fferr.ErrEnded] for
+// a new signal after the execution's end; [fferr.ErrTooManySignals] if the execution holds too many or too large
+// signals.
+//
+// Transaction: one. Locks the execution, waiting up to two seconds, three times, then [fferr.ErrContention]. Emits a
+// signal event and, with [SignalSatisfied], a completion event of the outcome "resumable". Safe to repeat with an ID
+// or IdempotencyKey.
 func (e *Engine) Signal(ctx context.Context, spec SignalSpec) (Signalled, error) {
 	return e.deliver(ctx, "signal execution", &spec, nil)
 }
 
-// WaitpointSignal is a signal to one waitpoint, by the bearer of its token.
+// WaitpointSignal is a signal to one waitpoint, by the holder of the waitpoint's token.
 type WaitpointSignal struct {
 	SignalSpec
 	Waitpoint id.WaitpointID
 	Token     wire.WaitpointToken
 }
 
-// SignalWaitpoint sends a signal to a waitpoint for a sender that has its token instead of an account.
+// SignalWaitpoint sends a signal to a waitpoint, for a sender with the token instead of an account.
 //
-// Errors: as [Engine.Signal]. [fferr.ErrInvalidToken] for every token that is not this waitpoint's, or whose key is retired:
-// the error is the same whether the execution or the waitpoint exist or not. With the right token also [fferr.ErrNotFound] if
-// the waitpoint is closed, and [fferr.ErrWaitpointClosed] if it has expired, or its wait has timed out.
-// Transaction: as [Engine.Signal], after one statement that reads the keys. A process remembers them for up to 5 seconds, so
-// it may accept a key for as long after another process has ended it.
+// Errors: as [Engine.Signal]; [fferr.ErrInvalidToken] for another token or a retired key, even if the execution or
+// waitpoint does not exist. With the right token also [fferr.ErrNotFound] for a closed waitpoint, and
+// [fferr.ErrWaitpointClosed] after the waitpoint expired or the wait timed out.
+//
+// Transaction: as [Engine.Signal]. Keys are cached for up to 5 seconds, so a process may accept a key for as long
+// after another process has retired it.
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
 	const op = "signal waitpoint"
 	if !spec.BusinessKey.IsZero() {
@@ -113,15 +115,15 @@ func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Sig
 	return e.deliver(ctx, op, &spec.SignalSpec, &spec)
 }
 
-// VerifyWaitpoint checks that a token is that of a waitpoint, and its key not retired. It does not look at the waitpoint,
-// which may be closed, and changes nothing.
+// VerifyWaitpoint checks that a token belongs to a waitpoint, and that the key is not retired. It does not read the
+// waitpoint, which may be closed.
 //
-// Errors: [fferr.ErrInvalidToken]. One statement, which reads the keys, or none: see [Engine.SignalWaitpoint].
+// Errors: [fferr.ErrInvalidToken]. Keys are cached: see [Engine.SignalWaitpoint].
 func (e *Engine) VerifyWaitpoint(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
 	return core.Wrap("verify waitpoint", e.verifyToken(ctx, x, waitpoint, token))
 }
 
-// deliver delivers a signal, to a waitpoint or by its name.
+// deliver delivers a signal, to a waitpoint or by name.
 func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *WaitpointSignal) (Signalled, error) {
 	if err := e.checkSignal(spec); err != nil {
 		return Signalled{}, core.Wrap(op, err)
@@ -147,7 +149,7 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 	})
 }
 
-// signalledBy returns the result of a delivery, and notes its notifications.
+// signalledBy returns the result of a delivery, and adds the notifications to due.
 func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *core.Notifications) (Signalled, error) {
 	if err := signalRefused(x, to, row.Result); err != nil {
 		return Signalled{}, err
@@ -165,7 +167,7 @@ func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow,
 		if row.Lane != "" {
 			due.Resumed(row.Lane)
 		} else {
-			// It waits for its delay, or before its gate.
+			// The execution waits for a delay, or before its gate.
 			due.Delayed = true
 			due.Gated()
 		}
@@ -173,7 +175,7 @@ func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow,
 	return signalled, nil
 }
 
-// deliverOnce executes the statement that delivers a signal, and returns the execution that it found.
+// deliverOnce executes the statement that delivers a signal, and returns the execution found.
 func (e *Engine) deliverOnce(
 	ctx context.Context, conn db.DBTX, spec *SignalSpec, params db.DeliverSignalParams,
 ) (id.ExecutionID, db.DeliverSignalRow, error) {
@@ -238,8 +240,8 @@ func (e *Engine) checkSignal(spec *SignalSpec) error {
 	return core.CheckText("idempotency key", spec.IdempotencyKey, maxSignalKey)
 }
 
-// isNestedDeeper reports whether a payload is JSON, as far as it is read, whose arrays and objects are more than limit deep
-// inside each other.
+// isNestedDeeper reports whether a payload is JSON, as far as read, with arrays and objects nested more than limit
+// deep.
 func isNestedDeeper(payload []byte, limit int) bool {
 	if bytes.Count(payload, []byte("["))+bytes.Count(payload, []byte("{")) <= limit {
 		return false
@@ -273,7 +275,7 @@ func (e *Engine) checkReceiver(spec *SignalSpec) error {
 	return checkBusinessKey(spec.BusinessKey)
 }
 
-// document renders the parts of a signal that its sender gives.
+// document renders the sender's parts of a signal.
 func (s *SignalSpec) document() (string, error) {
 	document := map[string]string{
 		"signal_name": s.Name, "signal_category": s.Category, "source_type": s.SourceType, "source_identity": s.Source,

@@ -10,13 +10,12 @@ import (
 )
 
 // SignalEach is [Engine.Signal] for many signals, [MaxBatch] per transaction. Outcomes are in input order; a refusal
-// affects only its own signal. Signals to one execution are delivered in their order. The error means that nothing
+// affects only its own signal. Signals to one execution are delivered in order. A returned error means nothing
 // happened.
 //
-// Errors: as [Engine.Signal], in the outcomes; [fferr.ErrContention] if another transaction holds one of the executions too
-// long.
-// Transaction: two statements in one round trip; locks the executions, then delivers. Safe to repeat if each signal has
-// an ID or an IdempotencyKey.
+// Errors: as [Engine.Signal], in the outcomes; [fferr.ErrContention] if another transaction locks one of the
+// executions too long. Transaction: locks the executions, then delivers. Safe to repeat if each signal has an ID or
+// IdempotencyKey.
 func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Outcome[Signalled], error) {
 	const op = "signal executions"
 	outcomes := make([]fferr.Outcome[Signalled], len(specs))

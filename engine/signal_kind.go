@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Signal declares a signal once, for programs that send it and handlers that wait for it. T is the type of its payload,
-// encoded as those of a [Kind]. A Signal is stateless, usually a package variable, and safe for concurrent use.
+// Signal declares a signal once, for senders and handlers. T is the type of the payload, encoded like the arguments of
+// a [Kind]. A Signal is stateless, usually a package variable, and safe for concurrent use.
 //
 //	var Approved = engine.Signal[Approval]{Name: "approved"}
 //
@@ -23,33 +23,33 @@ type Signal[T any] struct {
 	Codec Codec  // default [JSON]
 }
 
-// Wait has the options of [Signal.Await], [AwaitAny] and [AwaitAll]. The zero value waits without a timeout.
+// Wait has the options of [Signal.Await], [AwaitAny] and [AwaitAll].
 type Wait struct {
 	// Timeout limits the wait, from the handler's return on. Default: the policy's, or none.
 	Timeout time.Duration
 
-	// OnTimeout is the effect of the timeout. By default the handler runs again and gets [fferr.ErrWaitTimeout].
+	// OnTimeout is the effect of the timeout. By default the handler runs again, and the wait is
+	// [fferr.ErrWaitTimeout].
 	OnTimeout OnTimeout
 
-	// Where requires that a SQL/JSON path holds for the payload: see [Condition.Where].
+	// Where is a condition on the payload, as a SQL/JSON path: see [Condition.Where].
 	Where string
 
-	// Key is the key of the waitpoint: that of the Waitpoint method of a worker's job, if its token was handed out. Default:
-	// the name of the signal.
+	// Key is the key of the waitpoint, if a token was created by Job.Waitpoint. Default: the name of the signal.
 	Key id.WaitpointKey
 
-	// ResumeDelay is how long after the signal the handler runs again. Default: at once.
+	// ResumeDelay is the time between the signal and the next run of the handler. Default: at once.
 	ResumeDelay time.Duration
 
-	// Asked is shown to people by [Engine.Waits], and Reason as the reason why the execution is blocked.
+	// Asked is the question shown to people by [Engine.Waits]. Reason is the reason why the execution is blocked.
 	Asked  string
 	Reason state.BlockingReason
 }
 
-// Awaiter is a job of a worker that can wait: worker.Job.
+// Awaiter is a worker's job: worker.Job.
 type Awaiter interface {
-	// AwaitSignals returns the signals that satisfied a wait of this execution. If the wait is not over, the error is
-	// [fferr.ErrAwaiting]. The handler returns it, and the worker suspends the execution. The lease of spec is the job's.
+	// AwaitSignals returns the signals that satisfied a wait of the job. Before, the error is [fferr.ErrAwaiting]: the
+	// handler returns the error, and the worker suspends the execution. The job fills in the lease.
 	AwaitSignals(ctx context.Context, spec SuspendSpec) ([]ReceivedSignal, error)
 }
 
@@ -60,13 +60,13 @@ type Awaiter interface {
 //		return out, err
 //	}
 //
-// At first it returns an error for the handler to return, as it is or wrapped. The worker then suspends the execution,
-// which uses no worker, connection or retry while it waits. When the signal has arrived, the handler runs again from its
-// beginning, and Await returns the signal; so do later attempts. A second Await for the same signal waits for the next one.
-// To ask for the signal once, by a mail or a request to another service, do it in a worker.Step before the wait.
+// Until the signal arrives, Await returns an error for the handler to return, as it is or wrapped. The worker then
+// suspends the execution, which uses no worker, connection or retry meanwhile. After the signal the handler runs again
+// from the beginning, and Await returns the signal, also in later attempts. A second Await for the same signal waits
+// for the next one. To ask for the signal once, for example by mail, use a worker.Step before Await.
 //
-// Errors: [fferr.ErrAwaiting] suspends; [fferr.ErrWaitTimeout] after the timeout; [fferr.DecodeError]; [fferr.ErrInvalidInput]
-// for a wait that is not possible; those of [Engine.StepResults] and [Step.Signals].
+// Errors: [fferr.ErrAwaiting] suspends; [fferr.ErrWaitTimeout] after the timeout; [fferr.DecodeError];
+// [fferr.ErrInvalidInput] for an impossible wait; as [Engine.StepResults] and [Step.Signals].
 func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, err error) {
 	signals, err := job.AwaitSignals(ctx, wait.spec(s.condition(wait)))
 	if err != nil {
@@ -75,12 +75,11 @@ func (s Signal[T]) Await(ctx context.Context, job Awaiter, wait Wait) (value T, 
 	return s.Decode(signals[0])
 }
 
-// AwaitEach waits until n distinct signals have arrived, such as those of two of three reviewers with
-// [DistinctSources]. It returns all that have arrived by then, in the order of their arrival: also those that did not
-// count, such as the second one of a reviewer.
+// AwaitEach waits for n distinct signals, such as the approvals by two of three reviewers with [DistinctSources]. It
+// returns all signals received by then, in order of arrival, including signals that did not count, such as a
+// reviewer's second one.
 //
-// keys are those of the waitpoints if each reviewer has a link of their own, by the Waitpoint method of a worker's job. Each
-// link is a source:
+// Pass the keys of the waitpoints if each reviewer has a link, by Job.Waitpoint. Each link is a source:
 //
 //	approvals, err := Approved.AwaitEach(ctx, job, 2, engine.DistinctSources, engine.Wait{}, "ada", "grace", "linus")
 //
@@ -110,10 +109,10 @@ func (s Signal[T]) AwaitEach(
 	return values, nil
 }
 
-// Received waits for this signal, as a member of [AwaitAny] or [AwaitAll]. It is the function [Received] with its name.
+// Received waits for this signal, as a member of [AwaitAny] or [AwaitAll].
 func (s Signal[T]) Received() Condition { return Received(s.Name) }
 
-// Match returns the payload of the first of the signals with this name. ok is false if none of them has it.
+// Match returns the payload of the first signal with this name. ok is false if there is none.
 //
 //	won, err := engine.AwaitAny(ctx, job, engine.Wait{}, Approved.Received(), Rejected.Received())
 //	if err != nil {
@@ -132,7 +131,7 @@ func (s Signal[T]) Match(signals ...ReceivedSignal) (value T, ok bool, err error
 	return value, false, nil
 }
 
-// Decode returns the payload of a received signal, whatever its name.
+// Decode returns the payload of a received signal with any name.
 //
 // Errors: [fferr.DecodeError].
 func (s Signal[T]) Decode(signal ReceivedSignal) (T, error) {
@@ -153,9 +152,9 @@ func (w Wait) spec(c Condition) SuspendSpec {
 	}
 }
 
-// AwaitAny waits for one of several signals and returns the first: its Name says which. Decode its payload with
-// [Signal.Match]. In the transaction of the first the waitpoints of the others are closed; if they come, they are kept for
-// a later wait. Wait.Key and Wait.Where are not used: give [Received] conditions their own.
+// AwaitAny waits for one of several signals and returns the first: compare its Name, and decode the payload with
+// [Signal.Match]. The same transaction closes the other waitpoints; the other signals, if sent, are kept for a later
+// wait. Wait.Key and Wait.Where are refused: the [Received] conditions have their own.
 //
 // Errors: as [Signal.Await].
 func AwaitAny(ctx context.Context, job Awaiter, wait Wait, members ...Condition) (ReceivedSignal, error) {
@@ -166,8 +165,8 @@ func AwaitAny(ctx context.Context, job Awaiter, wait Wait, members ...Condition)
 	return signals[0], nil
 }
 
-// AwaitAll waits for all of several conditions and returns the signals that satisfied them, in the order of their arrival.
-// Otherwise it is [AwaitAny].
+// AwaitAll is [AwaitAny] for all of several conditions. It returns the signals that satisfied them, in order of
+// arrival.
 func AwaitAll(ctx context.Context, job Awaiter, wait Wait, members ...Condition) ([]ReceivedSignal, error) {
 	return awaitMembers(ctx, job, wait, AllOf(members...))
 }
@@ -184,11 +183,11 @@ func awaitMembers(ctx context.Context, job Awaiter, wait Wait, c Condition) ([]R
 
 // Taker is the transaction of a turn: *worker.TurnTx.
 type Taker interface {
-	// TakeSignal takes the oldest kept signal of a name with the turn: see [Engine.TakeSignal].
+	// TakeSignal is [Engine.TakeSignal] in the turn's transaction.
 	TakeSignal(ctx context.Context, name string) (signal ReceivedSignal, ok bool, err error)
 }
 
-// Take takes the oldest signal that is kept for a later wait, in the transaction of a turn:
+// Take takes the oldest signal kept for a later wait, in the transaction of a turn:
 //
 //	err := worker.Turn(ctx, job, "decide", func(ctx context.Context, tx pgx.Tx, t *worker.TurnTx) error {
 //		approval, ok, err := Approved.Take(ctx, t)
@@ -198,11 +197,11 @@ type Taker interface {
 //		return drafts.Approve(ctx, tx, job.Args, approval.By)
 //	})
 //
-// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn is committed, and stays otherwise.
-// When the handler runs again, the turn's function is not called: store what the code behind the turn needs by tx.
-// [Engine.StepResults] shows the signal with the turn's step: see [Step.Signals].
+// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn commits, and kept otherwise.
+// When the handler runs again, the turn's function is not called: store values needed later by tx. [Step.Signals] of
+// the turn's step has the signal.
 //
-// Errors: [fferr.DecodeError]; those of [Engine.TakeSignal].
+// Errors: [fferr.DecodeError]; as [Engine.TakeSignal].
 func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
 	signal, ok, err := t.TakeSignal(ctx, s.Name)
 	if err != nil || !ok {
@@ -215,19 +214,17 @@ func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err err
 // SendOption is an option of [Signal.Send].
 type SendOption func(*SignalSpec)
 
-// From names the sender of a signal: "user" and "ada". [DistinctSources] counts pairs of them.
+// From names the sender of a signal, such as "user" and "ada": see [SignalSpec.Source].
 func From(sourceType, source string) SendOption {
 	return func(s *SignalSpec) { s.SourceType, s.Source = sourceType, source }
 }
 
-// Once makes repeated sends with one key one signal: see [SignalSpec.IdempotencyKey].
+// Once makes repeated sends with the same key one signal: see [SignalSpec.IdempotencyKey].
 func Once(key string) SendOption { return func(s *SignalSpec) { s.IdempotencyKey = key } }
 
-// Send sends the signal to an execution. It is [Engine.Signal] with [Signal.Spec] and the options, in one transaction, or
-// in the caller's with [Engine.WithTx].
+// Send sends the signal to an execution: see [Engine.Signal]. Each call sends another signal unless [Once] is given.
 //
-// Errors: as [Engine.Signal]; [fferr.ErrInvalidInput] for a value that can't be encoded. Each call sends another signal
-// unless [Once] is given.
+// Errors: as [Engine.Signal]; [fferr.ErrInvalidInput] for a value that can't be encoded.
 func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, value T, options ...SendOption) error {
 	spec, err := s.Spec(x, value)
 	if err != nil {
@@ -240,16 +237,15 @@ func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, valu
 	return err
 }
 
-// SendTo sends the signal to the execution that has a business key, such as "order" and "4711". Otherwise it is
-// [Signal.Send]. It takes no further statement.
+// SendTo is [Signal.Send] to the execution that has a business key, such as "order" and "4711".
 //
-// Errors: as [Signal.Send]; [fferr.ErrNotFound] if no execution has the key: none was created with it, or retention has deleted
-// it, or a flow has the key.
+// Errors: as [Signal.Send]; [fferr.ErrNotFound] if no execution has the key: none was created with it, retention
+// deleted it, or a flow has the key.
 func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, payload T, options ...SendOption) error {
 	key := id.BusinessKey{Name: name, Value: value}
 	spec, err := s.Spec(id.ExecutionID{}, payload)
 	if err == nil {
-		err = checkBusinessKey(key) // an empty one would be none
+		err = checkBusinessKey(key) // an empty key would mean none
 	}
 	if err != nil {
 		return core.Wrap("signal execution", err)
@@ -262,7 +258,7 @@ func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, 
 	return err
 }
 
-// Spec returns the spec of a signal with the given payload, for [Engine.Signal] and [Engine.SignalWaitpoint].
+// Spec returns a signal with the given payload, for [Engine.Signal] and [Engine.SignalWaitpoint].
 //
 // Errors: [fferr.ErrInvalidInput] for a value that can't be encoded.
 func (s Signal[T]) Spec(x id.ExecutionID, value T) (SignalSpec, error) {

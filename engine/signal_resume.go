@@ -9,13 +9,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Resume ends the wait of a suspended execution without a signal: an operator's decision, and the only end of
-// [OperatorOnly] besides a timeout. Its attempt continues after the delay, or at once; the signals received so far stay
-// readable. The tokens of its wait are dead.
+// Resume ends the wait of a suspended execution without a signal, by decision of an operator. Besides a timeout, only
+// Resume ends [OperatorOnly]. The attempt continues after the delay. Signals received so far stay readable; the tokens
+// of the wait become invalid.
 //
-// Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotSuspended]; [fferr.ErrInvalidInput] for a negative delay.
-// Transaction: locks the execution and its attempt; waits for each up to two seconds, three times, then
-// [fferr.ErrContention]. Emits a completion event of the outcome "resumable". A repetition is refused.
+// Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotSuspended], also for a repetition;
+// [fferr.ErrInvalidInput] for a negative delay.
+//
+// Transaction: one. Locks the execution and its attempt; waits for each up to two seconds, three times, then
+// [fferr.ErrContention]. Emits a completion event of the outcome "resumable".
 func (e *Engine) Resume(ctx context.Context, x id.ExecutionID, delay time.Duration) error {
 	const op = "resume execution"
 	if delay < 0 {

@@ -9,21 +9,23 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, for the holder of its lease:
-// one that came while nothing waited for the name, or that a wait received and did not use. No wait gets it any more, and
-// a repetition of it is still a duplicate. ok is false if none is kept. Those that ended a wait belong to that wait.
+// TakeSignal takes the oldest signal with a name kept for a later wait of the leased execution: a signal that came
+// while nothing waited for the name, or a signal no wait has used. ok is false if none is kept. Later waits don't get
+// the signal; a repetition of the signal is still a duplicate.
 //
-// Call it with [Engine.WithTx] in the transaction that uses the signal; otherwise a crash loses it. See worker.TurnTx.
+// Call TakeSignal with [Engine.WithTx] in the transaction that uses the signal; otherwise a crash loses the signal.
+// See worker.TurnTx.
 //
-// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption].
-// Transaction: locks the flow of a member, shared, then the execution and its attempt; waits for each up to two seconds,
+// Errors: as [Engine.Suspend]; [fferr.ErrCorruption].
+//
+// Transaction: locks a member's flow, shared, then the execution and its attempt; waits for each up to two seconds,
 // three times, then [fferr.ErrContention]. A repetition takes the next signal.
 func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal ReceivedSignal, ok bool, err error) {
 	const op = "take signal"
 	if err := condition.CheckName(name); err != nil {
 		return signal, false, core.Wrap(op, core.Invalid("name", err.Error()))
 	}
-	// The flow: the transaction may end the lease later, and locks are taken in order.
+	// The flow comes first in the lock order, and the transaction may end the lease later.
 	taken, err := core.UnderLocks(ctx, e.c, op, l.Fence, core.SharedFlow, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) ([]ReceivedSignal, error) {
 		stored, err := e.c.Q.TakeSignal(ctx, tx, db.TakeSignalParams{
 			PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), Name: name,
@@ -47,7 +49,7 @@ func (e *Engine) TakeSignal(ctx context.Context, l Lease, name string) (signal R
 	return taken[0], true, nil
 }
 
-// takenDocument renders the signals that a turn has taken, by their names. nil: none.
+// takenDocument renders the signals taken by a turn, by name. nil: none.
 func takenDocument(signals []ReceivedSignal) (*string, error) {
 	if len(signals) == 0 {
 		return nil, nil

@@ -12,12 +12,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// verifyToken checks that a token is that of the waitpoint it is presented for, without a look at the waitpoint.
+// verifyToken checks that a token belongs to a waitpoint, without reading the waitpoint.
 //
-// A key may be rotated away between this check and the delivery. The signal then counts as one that came before the
-// rotation: its sender presented the token while the key was good, and a cached key would allow the same. What must not
-// happen is that an older token of a reissued waitpoint is accepted, and ffx_deliver compares the stored token under the
-// execution's lock.
+// A key may be retired between this check and the delivery. The signal then counts as earlier than the rotation: the
+// sender presented the token while the key was valid, and a cached key would allow the same. An older token of a
+// reissued waitpoint must never be accepted: ffx_deliver compares the stored token under the execution's lock.
 func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id.WaitpointID, token wire.WaitpointToken) error {
 	kid := token.Kid()
 	if wire.CheckKid(kid) != nil {
@@ -30,7 +29,7 @@ func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id
 	case key == nil:
 		return fferr.ErrInvalidToken
 	}
-	// The whole text is compared, so that each token has one spelling.
+	// The whole text is compared, so each token has one spelling.
 	signed := wire.SignWaitpoint(key.Secret, kid, x, waitpoint)
 	if subtle.ConstantTimeCompare([]byte(signed.Reveal()), []byte(token.Reveal())) != 1 {
 		return fferr.ErrInvalidToken
@@ -38,8 +37,8 @@ func (e *Engine) verifyToken(ctx context.Context, x id.ExecutionID, waitpoint id
 	return nil
 }
 
-// core.VerifyingKey returns the key with an id if it verifies now, or nil. In a caller's transaction, which may have changed
-// the keys itself, it reads them; otherwise it looks into the cache first.
+// verifyingKey returns the key with an id if the key verifies now, or nil. A caller's transaction may have changed the
+// keys, so it reads them; otherwise the cache comes first.
 func (e *Engine) verifyingKey(ctx context.Context, kid string) (*core.VerifyingKey, error) {
 	now := e.c.ProcessTime()
 	if e.c.Tx == nil {
@@ -57,7 +56,7 @@ func (e *Engine) verifyingKey(ctx context.Context, kid string) (*core.VerifyingK
 		if len(row.Secret.Bytes) != wire.SecretBytes {
 			continue
 		}
-		// From the beginning of the statement on, so rather too early than too late.
+		// Counted from the start of the statement: the key expires too early rather than too late.
 		left := time.Duration(min(row.LeftMs, 2*core.KeyCacheTTL.Milliseconds())) * time.Millisecond
 		keys[row.Kid] = core.VerifyingKey{Secret: wire.Secret(row.Secret.Bytes), Until: now.Add(left)}
 	}

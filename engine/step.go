@@ -14,17 +14,18 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// maxStepError is the largest size of the error of a step, in bytes.
+// maxStepError limits the error of a step, in bytes.
 const maxStepError = 16 << 10
 
 const opRecordSteps = "record steps"
 
-// StepForm is the call of package worker that a step comes from. A stored step serves only code that calls the same form.
+// StepForm is the call of package worker that made a step. Only code with a call of the same form can use a stored
+// step.
 type StepForm string
 
 // The forms.
 const (
-	FormStep    StepForm = "step"     // Step or StepTx, whose results are alike
+	FormStep    StepForm = "step"     // Step or StepTx
 	FormSleep   StepForm = "sleep"    // Sleep
 	FormTurn    StepForm = "turn"     // Turn
 	FormCall    StepForm = "call"     // Call
@@ -32,56 +33,54 @@ const (
 	FormWait    StepForm = "wait"     // a wait for signals
 )
 
-// StepOutcome is how a step has ended; or [StepCalled].
+// StepOutcome is the outcome of a step. See also [StepCalled].
 type StepOutcome string
 
-// The outcomes. Steps that failed are not stored, and run again, except calls.
+// The outcomes. Failed steps are not stored and run again, except calls.
 const (
 	StepSucceeded StepOutcome = "success"
-	StepSlept     StepOutcome = "slept"   // a pause; its result is its end, in milliseconds since the Unix epoch
-	StepSignalled StepOutcome = "signal"  // a wait that signals have satisfied: see [Step.Signals]
-	StepTimedOut  StepOutcome = "timeout" // a wait whose timeout has passed
-	StepFailed    StepOutcome = "failure" // a call whose executions have not all succeeded; its result names those, as JSON
+	StepSlept     StepOutcome = "slept"   // a pause; the result is the end, in milliseconds since the Unix epoch
+	StepSignalled StepOutcome = "signal"  // a wait satisfied by signals: see [Step.Signals]
+	StepTimedOut  StepOutcome = "timeout" // a wait ended by its timeout
+	StepFailed    StepOutcome = "failure" // a call; the result names the unsuccessful executions, as JSON
 )
 
-// StepRecord is a finished step of an execution. Package worker makes them: see its Step.
+// StepRecord is a finished step to store. Package worker makes these records: see worker.Step.
 type StepRecord struct {
 	Lease   Lease
 	Name    string      // unique within the execution; 1 to [MaxStepName] bytes
-	Seq     int         // place in the order in which the steps began, from 0; below [MaxSteps]
+	Seq     int         // position in the order of beginning, from 0; below [MaxSteps]
 	Form    StepForm    // default [FormStep]; never [FormWait]
-	Outcome StepOutcome // [StepSucceeded], the default, [StepSlept], or [StepFailed] of a call
+	Outcome StepOutcome // default [StepSucceeded]; otherwise [StepSlept], or [StepFailed] for a call
 	Result  []byte      // at most [Config.MaxPayload] bytes; nil for none
 
 	Tries int           // default 1
 	Error string        // of the last failed try; at most 16 KiB
-	Took  time.Duration // since its first try began
+	Took  time.Duration // since the first try began
 
-	// Taken are the signals that the caller's transaction has taken: see [Engine.TakeSignal]. They are shown with the step.
-	// It is refused in a batch, and outside a caller's transaction.
+	// Taken are the signals taken by the caller's transaction with [Engine.TakeSignal], to show with the step. Refused
+	// in a batch, and outside a caller's transaction.
 	Taken []ReceivedSignal
 
-	// Ends announces that the caller's transaction will also end the lease: [Engine.RecordStep] then takes the locks of
-	// that first, in their order. It is refused in a batch, and outside a caller's transaction.
+	// Ends announces that the caller's transaction will end the lease, so [Engine.RecordStep] takes the locks for both
+	// in order. Refused in a batch, and outside a caller's transaction.
 	Ends bool
 }
 
-// Recorded is the answer to a recorded step.
+// Recorded is the result of recording a step.
 type Recorded struct {
 	Result   []byte
-	Repeated bool // the execution had a step of this name already, and Result is its result
+	Repeated bool // a step of this name existed; Result is the stored result
 }
 
-// RecordStep stores a finished step for the holder of a lease. If the execution has a step of this name already, that
-// one is kept, and its result returned: a repetition after an unknown outcome is safe.
+// RecordStep stores a finished step of the leased execution. If the execution has a step of this name already,
+// RecordStep returns the stored result and writes nothing, so repeating is safe.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// Errors: [*fferr.LeaseError]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
 // [fferr.ErrInvalidInput].
 //
-// Transaction: one statement, which locks the attempt; if another transaction holds it, or the step exists, a
-// transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then fails with
-// [fferr.ErrContention]. In the caller's transaction the step is stored with the caller's writes or not at all.
+// Transaction: one. Locks the attempt, or if that is locked or the step exists, the execution and the attempt; waits
+// for each up to two seconds, three times, then [fferr.ErrContention].
 func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
 	if step.Ends || len(step.Taken) > 0 {
 		return e.recordInTurn(ctx, &step)
@@ -93,11 +92,9 @@ func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, err
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-// RecordSteps is [Engine.RecordStep] for many steps, [MaxBatch] per statement. Outcomes are in input order; a lost lease
-// affects only its own. The error means that nothing happened, or that the outcome is unknown.
-//
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
-// that item.
+// RecordSteps is [Engine.RecordStep] for many steps, [MaxBatch] per transaction. Outcomes are in input order; a lost
+// lease affects only its own. A returned error means nothing happened, or the outcome is unknown. It does not wait for
+// locks: an item with locked rows gets [fferr.ErrBusy]; repeat the item.
 func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {
 	return e.impatient().recordSteps(ctx, steps)
 }
@@ -139,8 +136,7 @@ func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]fferr.O
 	return outcomes, nil
 }
 
-// recordInTurn stores a step that has taken signals, or before the end of its lease in the caller's transaction, under the
-// locks of both.
+// recordInTurn stores a step in the caller's transaction, under the locks for taking signals or ending the lease.
 func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, error) {
 	const op = opRecordSteps
 	err := e.checkStep(s)
@@ -157,8 +153,8 @@ func (e *Engine) recordInTurn(ctx context.Context, s *StepRecord) (Recorded, err
 	return e.recordUnder(ctx, op, s, core.SharedFlow)
 }
 
-// recordAtOnce stores the steps whose leases are live by one statement. It returns which were stored: none if one of them
-// exists already.
+// recordAtOnce stores the steps with live leases by one statement. It returns the stored items: none if one of the
+// steps exists already.
 func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord, items []int) (stored []int, err error) {
 	inLockOrder := func(a, b int) int {
 		return cmp.Or(steps[a].Lease.Fence.Compare(steps[b].Lease.Fence), cmp.Compare(steps[a].Name, steps[b].Name))
@@ -169,7 +165,7 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 	for i, n := range items {
 		s := &steps[n]
 		if i > 0 && steps[items[i-1]].Name == s.Name && steps[items[i-1]].Lease.Execution == s.Lease.Execution {
-			continue // a repetition within the batch finds the first afterwards
+			continue // a repetition within the batch finds the first one afterwards
 		}
 		sent = append(sent, n)
 		params.PartitionKeys = append(params.PartitionKeys, s.Lease.Execution.Partition())
@@ -208,8 +204,8 @@ func (e *Engine) recordAtOnce(ctx context.Context, op string, steps []StepRecord
 	}), nil
 }
 
-// recordHeld stores a step under the locks of its execution and attempt. It returns the result of the one that is stored
-// already, or the reason of a refusal.
+// recordHeld stores a step under the locks of its execution and attempt. It returns the result of an existing step, or
+// the reason of a refusal.
 func (e *Engine) recordHeld(ctx context.Context, op string, s *StepRecord) (Recorded, error) {
 	return e.recordUnder(ctx, op, s, core.NoFlow)
 }
@@ -259,12 +255,12 @@ func (e *Engine) checkStep(s *StepRecord) error {
 	return core.CheckText("error", s.Error, maxStepError)
 }
 
-// isRecorded reports whether the holder of a lease stores steps of a form. Steps of waits are stored with the end of the wait.
+// isRecorded reports whether lease holders store steps of this form. The end of a wait stores the step of the wait.
 func (f StepForm) isRecorded() bool {
 	return slices.Contains([]StepForm{"", FormStep, FormSleep, FormTurn, FormCall, FormCallAll}, f)
 }
 
-// hasOutcome reports whether a step of its form may have its outcome.
+// hasOutcome reports whether the step's form allows its outcome.
 func (s *StepRecord) hasOutcome() bool {
 	switch s.Outcome {
 	case "", StepSucceeded, StepSlept:
@@ -278,25 +274,25 @@ func (s *StepRecord) hasOutcome() bool {
 // Step is a finished step of an execution.
 type Step struct {
 	Name       string
-	Seq        int // place in the order in which the steps and waits began
+	Seq        int // position in the order of beginning, waits included
 	Form       StepForm
 	Outcome    StepOutcome
 	Result     []byte // only from [Engine.StepResults]
 	ResultSize int    // bytes
-	Attempt    int    // in which it finished
+	Attempt    int    // the attempt that finished the step
 	Tries      int    // in that attempt
 	Error      string // of the last failed try
 	StartedAt  time.Time
-	EndedAt    time.Time // of a call without results yet: when its executions were created
+	EndedAt    time.Time // for a call without results yet: when the executions were created
 
-	Called []id.ExecutionID // the executions that it has called: see [Engine.Call]
+	Called []id.ExecutionID // the executions called: see [Engine.Call]
 
-	taken []byte // the signals that a turn has taken
+	taken []byte // the signals taken by a turn
 }
 
-// Signals returns the signals that ended a wait, or that a turn has taken, in the order of their arrival, from a step that
-// [Engine.StepResults] has read. Other steps have none; after a timeout they are the one that [Engine.ReceivedSignals]
-// shows for it. Those that a turn has taken have their name as key, and are not Matched.
+// Signals returns the signals that ended a wait or were taken by a turn, in order of arrival. The step must come from
+// [Engine.StepResults]. A timeout is one signal, as in [Engine.ReceivedSignals]. Signals taken by a turn have their
+// name as key, and are not Matched.
 //
 // Errors: [fferr.ErrCorruption].
 func (s Step) Signals() ([]ReceivedSignal, error) {
@@ -318,14 +314,15 @@ func (s Step) Signals() ([]ReceivedSignal, error) {
 	return signals, nil
 }
 
-// Steps returns the finished steps and waits of an execution without their results, in the order in which they began.
+// Steps returns the finished steps and waits of an execution, in order of beginning, without results. An unknown
+// execution has none.
 //
-// Errors: [fferr.ErrInvalidInput]. An execution without steps, or one that does not exist, has none. One statement.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) Steps(ctx context.Context, x id.ExecutionID) ([]Step, error) {
 	return e.listSteps(ctx, x, false)
 }
 
-// StepResults is [Engine.Steps] with the results.
+// StepResults is [Engine.Steps] with results.
 func (e *Engine) StepResults(ctx context.Context, x id.ExecutionID) ([]Step, error) {
 	return e.listSteps(ctx, x, true)
 }

@@ -8,11 +8,11 @@ import (
 
 // Limits of steps.
 const (
-	MaxSteps    = 10_000 // of an execution, with its waits
+	MaxSteps    = 10_000 // per execution, including waits
 	MaxStepName = 256    // bytes
 )
 
-// checkStepPlace checks the name and the place of a step, or of the step of a wait.
+// checkStepPlace checks the name and position of a step or wait.
 func checkStepPlace(name string, seq int) error {
 	switch {
 	case name == "":

@@ -11,15 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// InStep is [Engine.InTx] with a step: it runs fn in a transaction, and stores the step that fn returns in the same
-// transaction. If the step has Ends, InStep then calls end, which must end the lease. A step that neither ends nor has taken
-// signals shares a round trip with the commit. If the execution has a step of this name already, nothing of the transaction is
-// written, and the answer is that step's. Package worker offers it as its StepTx and Turn.
+// InStep is [Engine.InTx] with a step: it runs fn in a transaction, and stores the step returned by fn in the same
+// transaction. If the step has Ends, InStep then calls end, which must end the lease. If the execution has a step of
+// this name already, InStep rolls back and returns the stored result. Package worker offers InStep as StepTx and Turn.
 //
-// Errors: those of fn and end, unchanged; those of [Engine.RecordStep], or the server's if it refuses the commit: nothing
-// was written. [fferr.ErrTransport] if the answer to the commit was lost: repeat the call, which finds out.
-//
-// Transaction: as [Engine.InTx].
+// Errors: fn's and end's, unchanged; as [Engine.RecordStep]; the server's if the commit is refused. Nothing was
+// written then. [fferr.ErrTransport] if the answer to the commit was lost: repeat the call to find out.
 func (e *Engine) InStep(
 	ctx context.Context, fn func(tx pgx.Tx, eng *Engine) (StepRecord, error), end func(eng *Engine) error,
 ) (Recorded, error) {
@@ -54,7 +51,7 @@ func (e *Engine) InStep(
 	return recorded, err
 }
 
-// commitWithStep stores a step and commits. If it returns false, the step was refused and the transaction goes on.
+// commitWithStep stores a step and commits. It returns false if the step was refused; the transaction then continues.
 func (e *Engine) commitWithStep(ctx context.Context, bound *core.CallersTx, s *StepRecord) (bool, error) {
 	if err := e.checkStep(s); err != nil {
 		return false, core.Wrap(opRecordSteps, err)
@@ -77,7 +74,7 @@ func (e *Engine) commitWithStep(ctx context.Context, bound *core.CallersTx, s *S
 	return true, nil
 }
 
-// storeStep stores a step in the caller's transaction, and lets end end the lease.
+// storeStep stores a step in the caller's transaction, and calls end if the step has Ends.
 func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Engine) error) (Recorded, error) {
 	if s.Ends && end == nil {
 		return Recorded{}, core.Wrap(opRecordSteps, core.Invalid("end", "is nil, and the step has Ends"))
@@ -89,8 +86,8 @@ func (e *Engine) storeStep(ctx context.Context, s *StepRecord, end func(eng *Eng
 	return recorded, err
 }
 
-// beginLate returns a transaction that begins with its first statement, or a savepoint of the caller's transaction, and a
-// function that gives back its connection.
+// beginLate returns a transaction that begins with its first statement, or a savepoint of the caller's transaction,
+// and a function to release the connection.
 func (e *Engine) beginLate(ctx context.Context) (pgx.Tx, func(), error) {
 	if e.c.Tx != nil {
 		tx, err := e.c.Tx.Begin(ctx)

@@ -8,13 +8,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// StreamConfig configures the output streams that an engine writes.
+// StreamConfig configures the output streams written by an engine.
 type StreamConfig struct {
-	// MaxPayload is the largest payload of a frame. Default 64 KiB, which is also the most.
+	// MaxPayload limits the payload of a frame. Default 64 KiB, which is also the maximum.
 	MaxPayload int
 
-	// DurableMaxlen keeps only the newest durable frames of an attempt; somewhat more may remain. A reader that comes later
-	// gets a [fferr.StreamGapError]. Default 0: all are kept.
+	// DurableMaxlen keeps only the newest durable frames of an attempt, and possibly a few more. A later reader gets a
+	// [fferr.StreamGapError]. Default 0: keep all.
 	DurableMaxlen int
 
 	BestEffort BestEffort
@@ -34,9 +34,9 @@ func (c *StreamConfig) normalise() error {
 	return c.BestEffort.normalise()
 }
 
-// BestEffort configures how long best-effort frames are kept: as many as come within twice TTL, by a moving average of
-// their rate, but at least Least and at most Most, and none older than twice TTL. An append deletes the others once there
-// are 16 more, or a tenth more. The zero value selects the defaults.
+// BestEffort configures how long best-effort frames are kept: as many as arrive within twice TTL, by a moving average
+// of the rate, but at least Least, at most Most, and none older than twice TTL. Appends delete the rest from time to
+// time.
 type BestEffort struct {
 	TTL   time.Duration // default 30 s; 1 ms to 10 min
 	Least int           // default 64
@@ -50,7 +50,7 @@ const (
 	DefaultMostFramesKept = 16_384
 )
 
-// maxFramesKept limits the frames of a mode that is trimmed, in one stream.
+// maxFramesKept limits the frames of a trimmed mode in one stream.
 const maxFramesKept = 1 << 30
 
 func (b *BestEffort) normalise() error {

@@ -12,16 +12,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Suspend releases the attempt that the lease holds, unfinished, until signals satisfy a condition. Then the same attempt
-// continues with the next claim. Meanwhile the execution uses no worker, no retry and no timer of its lease; its deadline
-// still applies. Signals of earlier waits that nothing has used count too.
+// Suspend releases the leased attempt, unfinished, until signals satisfy a condition. The same attempt then continues
+// with the next claim. Meanwhile the execution uses no worker and no retry; its deadline still applies. Unused signals
+// of earlier waits count too.
 //
-// Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
-// [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
+// Errors: [*fferr.LeaseError]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
 // [fferr.ErrInvalidInput].
 //
-// Transaction: a constant number of statements; locks the execution, then its attempt; waits for each up to two
-// seconds, three times, then fails with [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same ID.
+// Transaction: one. Locks the execution, then its attempt; waits for each up to two seconds, three times, then
+// [fferr.ErrContention]. Emits a lease event. Safe to repeat with the same ID.
 func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, error) {
 	outcomes, err := e.suspend(ctx, []SuspendSpec{spec})
 	if err != nil {
@@ -30,11 +29,9 @@ func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, erro
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-// SuspendEach is [Engine.Suspend] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a lost lease
-// affects only its own. The error means that nothing happened.
-//
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat
-// that item.
+// SuspendEach is [Engine.Suspend] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a lost
+// lease affects only its own. A returned error means nothing happened. It does not wait for locks: an item with locked
+// rows gets [fferr.ErrBusy]; repeat the item.
 func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {
 	return e.impatient().suspend(ctx, specs)
 }
@@ -61,7 +58,7 @@ func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]fferr.Outc
 	}
 	lease := func(n int) id.Fence { return specs[n].Lease.Fence }
 	t := core.Settlement(e.c, op, lease,
-		func(*core.HeldLease) bool { return false }, // told apart by their ids, below
+		func(*core.HeldLease) bool { return false }, // repetitions are recognised by id, below
 		func(*core.HeldLease) (none Suspended) { return none },
 	)
 	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, outcomes []fferr.Outcome[Suspended]) error {
@@ -110,8 +107,8 @@ func (e *Engine) writeSuspensions(
 	return e.c.ResumeCallers(ctx, tx, &calls, params.NowMs)
 }
 
-// recogniseSuspensions turns refused leases into successes if the latest suspension has the id of the call: an earlier
-// try of it was committed.
+// recogniseSuspensions turns refusals into successes if the latest suspension has the id of the call: an earlier try
+// was committed.
 func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, outcomes []fferr.Outcome[Suspended]) error {
 	var refused []int
 	var arrays core.ExecutionArrays
@@ -135,8 +132,8 @@ func (e *Engine) recogniseSuspensions(ctx context.Context, specs []SuspendSpec, 
 	return err
 }
 
-// checkPaths refuses items with a predicate that is no SQL/JSON path, or has variables, which have no values. It returns
-// the others.
+// checkPaths refuses items with a predicate that is no SQL/JSON path, or has variables, which have no values. It
+// returns the other items.
 func (e *Engine) checkPaths(
 	ctx context.Context, op string, specs []SuspendSpec, items []int, outcomes []fferr.Outcome[Suspended],
 ) (valid []int, err error) {

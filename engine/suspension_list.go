@@ -17,24 +17,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// OpenWait is an execution that waits for signals.
+// OpenWait is an execution waiting for signals.
 type OpenWait struct {
 	Execution  id.ExecutionID
 	Suspension id.SuspensionID
 	Kind       string
 	Lane       id.LaneID
 	Since      time.Time
-	Until      time.Time // of the timeout; zero: it has none
+	Until      time.Time // the time of the timeout; zero without one
 	OnTimeout  OnTimeout // "" without a timeout
 	Reason     state.BlockingReason
 	Condition  string   // in words, for people: "an operator"
-	Names      []string // of the signals that it waits for; empty: any, or only an operator or the timeout
+	Names      []string // of the expected signals; empty: any, or only an operator or the timeout
 	Asked      string
-	Received   int // signals that have come to its waitpoints, and that no earlier wait has used
+	Received   int // signals received at its waitpoints and not used by an earlier wait
 }
 
-// setCondition describes a stored condition, and counts the signals that have come for it, of those by waitpoint key that
-// no wait has used.
+// setCondition describes a stored condition, and counts the signals received for it. unusedSignals has the number of
+// unused signals by waitpoint key.
 func (w *OpenWait) setCondition(stored, unusedSignals []byte) error {
 	var node condition.Node
 	if err := json.Unmarshal(stored, &node); err != nil {
@@ -54,18 +54,18 @@ func (w *OpenWait) setCondition(stored, unusedSignals []byte) error {
 	return nil
 }
 
-// WaitFilter selects open waits. The zero value selects all.
+// WaitFilter selects open waits that match all fields. The zero value selects all.
 type WaitFilter struct {
-	Name     string    // of a signal that is waited for
+	Name     string    // of an expected signal
 	TagKey   string    // of the execution, with TagValue
 	TagValue string    //
 	Before   time.Time // waiting since before this time
 }
 
-// ListWaits returns a page of the executions that wait for signals, the longest wait first. after is the [Page.Next] of
-// the previous page with the same filter, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage].
+// ListWaits returns a [Page] of the executions waiting for signals, the longest wait first. It reads open waits until
+// the page is full.
 //
-// Errors: [fferr.ErrInvalidInput]. One statement, which reads open waits in order until the page is full.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {
 	const op, list = "list waits", "waits"
 	var page Page[OpenWait]
@@ -138,7 +138,7 @@ func optionalMs(field string, t time.Time) (*int64, error) {
 	return &ms, nil
 }
 
-// Waits iterates over the executions that [Engine.ListWaits] lists, a page at a time.
+// Waits iterates over the results of [Engine.ListWaits], page by page.
 func (e *Engine) Waits(ctx context.Context, filter WaitFilter) iter.Seq2[OpenWait, error] {
 	return core.Pages(func(after string) (Page[OpenWait], error) { return e.ListWaits(ctx, filter, after, MaxPage) })
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ReceivedSignal is a signal that an execution has received for one of its waits.
+// ReceivedSignal is a signal received by an execution for one of its waits.
 type ReceivedSignal struct {
 	ID            id.SignalID
 	Name          string
-	Key           id.WaitpointKey // of the waitpoint that it arrived at
+	Key           id.WaitpointKey // of the waitpoint
 	Payload       []byte
 	Source        string
 	SourceType    string
 	Category      string
 	CorrelationID string
 	At            time.Time
-	Matched       bool // it helped to satisfy the condition of a wait
+	Matched       bool // helped to satisfy the condition of a wait
 
-	place    int64    // in the order of arrival; 0 if another program has stored the signal
-	timedOut []string // of a timeout: the keys of the wait that timed out
+	place    int64    // in the order of arrival; 0 if another program stored the signal
+	timedOut []string // of a timeout: the keys of the wait
 }
 
-// storedSignal is a signal as it is stored. Only ids and names are required.
+// storedSignal is the stored form of a signal. Only ids and names are required.
 type storedSignal struct {
 	ID            string   `json:"signal_id"`
 	Name          string   `json:"signal_name"`
@@ -46,7 +46,7 @@ type storedSignal struct {
 	Keys          []string `json:"ffx_keys,omitempty"`
 }
 
-// stored returns the form in which the signal is stored.
+// stored returns the stored form of the signal.
 func (s ReceivedSignal) stored() storedSignal {
 	stored := storedSignal{
 		ID: s.ID.String(), Name: s.Name, Category: s.Category, SourceType: s.SourceType, Source: s.Source,
@@ -59,13 +59,13 @@ func (s ReceivedSignal) stored() storedSignal {
 	return stored
 }
 
-// ReceivedSignals returns the signals that an execution has received for its latest wait, and signals for earlier waits that
-// nothing has used, in the order of their arrival; a timeout is the last one. Until its next wait begins they stay. The steps
-// of earlier waits have the others: see [Step.Signals]. Signals that are kept for a later wait are not among them:
-// [Engine.ListWaitpoints] counts them. Nor are those that a turn has taken.
+// ReceivedSignals returns the signals received for the latest wait of an execution, and unused signals of earlier
+// waits, in order of arrival; a timeout comes last. The result stays the same until the next wait begins.
+// [Step.Signals] returns the signals of earlier waits and of turns. [Engine.ListWaitpoints] counts the signals kept
+// for a later wait.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. An execution that never waited, or does not exist, has none. One
-// statement.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. An execution without a wait has none, and neither does an
+// unknown one.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
 	const op = "read received signals"
 	if err := e.c.CheckExecution(x); err != nil {
@@ -89,7 +89,7 @@ func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]Recei
 	return signals, nil
 }
 
-// readSignals decodes stored signals by waitpoint key. It skips those without an id or a name.
+// readSignals decodes stored signals by waitpoint key. It skips signals without an id or a name.
 func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedSignal, error) {
 	var stored map[string][]storedSignal
 	if err := json.Unmarshal(document, &stored); err != nil {
@@ -107,7 +107,7 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), place: s.Place, timedOut: s.Keys,
 			}
 			if key == core.TimeoutKey {
-				received.place = math.MaxInt64 // nothing arrives after it
+				received.place = math.MaxInt64 // nothing arrives later
 			}
 			if s.PayloadHex != nil {
 				received.Payload, _ = hex.DecodeString(*s.PayloadHex)
@@ -115,14 +115,15 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 			signals = append(signals, received)
 		}
 	}
-	// By place, because a clock may have been set back in between. Signals of one waitpoint are stored as they came.
+	// By place, because a clock may have been set back in between. Signals of one waitpoint are stored in order of
+	// arrival.
 	slices.SortStableFunc(signals, func(a, b ReceivedSignal) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), a.At.Compare(b.At))
 	})
 	return signals, nil
 }
 
-// TimedOut reports whether the signal tells that a wait at one of these waitpoints timed out.
+// TimedOut reports whether the signal is the timeout of a wait at one of the waitpoints.
 func (s ReceivedSignal) TimedOut(keys []id.WaitpointKey) bool {
 	return slices.ContainsFunc(keys, func(key id.WaitpointKey) bool { return slices.Contains(s.timedOut, string(key)) })
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Condition is what a suspended execution waits for. Make one with [Received], [AnySignal], [AllOf], [AnyOf], [AtLeast],
-// [OperatorOnly] or [TimeoutOnly]. A wait takes signals at waitpoints, each with a key; the key of a named signal's
-// waitpoint is its name, unless [Condition.At] gives it another.
+// Condition decides when a suspended execution continues. Make one with [Received], [AnySignal], [AllOf], [AnyOf],
+// [AtLeast], [OperatorOnly] or [TimeoutOnly]. Signals arrive at waitpoints with keys. The key for a named signal is
+// its name, unless [Condition.At] changes it.
 type Condition struct{ node condition.Node }
 
-// Distinct is the property by which [AtLeast] counts signals.
+// Distinct decides which signals [AtLeast] counts.
 type Distinct = condition.Distinct
 
-// The properties.
+// The values of [Distinct].
 const (
 	DistinctSignals = condition.Signals // every signal counts
 	DistinctSources = condition.Sources // signals of one source count once
@@ -39,10 +39,10 @@ func AnySignal(key id.WaitpointKey) Condition {
 // AllOf waits until every member is satisfied.
 func AllOf(members ...Condition) Condition { return composite(condition.AllOf, members) }
 
-// AnyOf waits until one member is satisfied. Then the waitpoints of the others are closed in the same transaction.
+// AnyOf waits until one member is satisfied. The same transaction closes the waitpoints of the other members.
 func AnyOf(members ...Condition) Condition { return composite(condition.AnyOf, members) }
 
-// AtLeast waits for n distinct signals of a name. With [DistinctSources] it is "two of three reviewers".
+// AtLeast waits for n distinct signals of a name: with [DistinctSources], for example, for two of three reviewers.
 func AtLeast(n int, distinct Distinct, name string) Condition {
 	return Condition{condition.Node{Kind: condition.Count, N: n, By: distinct, Keys: []string{name}, Name: name}}
 }
@@ -53,8 +53,8 @@ func OperatorOnly() Condition { return Condition{condition.Node{Kind: condition.
 // TimeoutOnly waits for the timeout, which must be set.
 func TimeoutOnly() Condition { return Condition{condition.Node{Kind: condition.TimeoutOnly}} }
 
-// At lets the signal arrive at waitpoints with other keys, such as the keys of a worker's Job.Waitpoint. [Received] and
-// [AnySignal] have one. [AtLeast] may have several: with [DistinctSources] and a link for each, links count once.
+// At lets signals arrive at waitpoints with other keys, such as the keys of Job.Waitpoint. [Received] and [AnySignal]
+// take one key. [AtLeast] takes several; with [DistinctSources], each key then counts once.
 func (c Condition) At(keys ...id.WaitpointKey) Condition {
 	c.node.Keys = nil
 	for _, key := range keys {
@@ -63,9 +63,9 @@ func (c Condition) At(keys ...id.WaitpointKey) Condition {
 	return c
 }
 
-// Where also requires that a SQL/JSON path holds for the payload, when the signal arrives. A path whose result is a boolean
-// holds if that is true, as "$.amount > 100". Any other holds if it has a result, as "$.amount ? (@ > 100)". It does not hold
-// for a payload that is not JSON, or that makes it fail. Variables are refused.
+// Where also requires a SQL/JSON path to hold for the payload, when the signal arrives. A path with a boolean result
+// holds if the result is true: "$.amount > 100". Any other path holds if there is a result: "$.amount ? (@ > 100)". No
+// path holds for a payload that is not JSON or makes the path fail. Variables are refused.
 func (c Condition) Where(path string) Condition {
 	c.node.Where = path
 	return c
@@ -82,30 +82,30 @@ func composite(kind condition.Kind, members []Condition) Condition {
 // OnTimeout is the effect of a wait's timeout.
 type OnTimeout string
 
-// The effects. Those that end the execution act on its dependents and its flow like any other end.
+// The effects. An end by timeout acts on dependents and the flow like any other end.
 const (
 	ResumeOnTimeout   OnTimeout = "auto_resume_with_timeout_signal" // the default: the attempt continues
 	FailOnTimeout     OnTimeout = "fail"
 	CancelOnTimeout   OnTimeout = "cancel"
 	ExpireOnTimeout   OnTimeout = "expire"
-	EscalateOnTimeout OnTimeout = "escalate" // it waits on, for an operator too, and is listed as such
+	EscalateOnTimeout OnTimeout = "escalate" // the wait goes on, also for an operator, and is listed as escalated
 )
 
-// MaxAsked is the largest size of the text that a wait shows to people, in bytes.
+// MaxAsked limits [SuspendSpec.Asked], in bytes.
 const MaxAsked = 1024
 
 const maxPointer = 1024
 
-// SuspendSpec describes the wait of an execution whose lease the caller holds.
+// SuspendSpec describes the wait of a leased execution.
 type SuspendSpec struct {
 	Lease     Lease
 	Condition Condition // required, unless Call is set
 
-	// Call is the name of a step of this execution, instead of a condition: it continues when all executions that
-	// [Engine.Call] has created in this step have ended, also if that was before.
+	// Call names a step of this execution, instead of a condition: the wait lasts until all executions created by
+	// [Engine.Call] in the step have ended.
 	Call string
 
-	// ID names this wait. With an ID of its own a call may be repeated after an unknown outcome. Default: a new one.
+	// ID identifies the wait, so the call may be repeated after an unknown outcome. Default: a new one.
 	ID id.SuspensionID
 
 	// Timeout limits the wait, from the call on, in whole milliseconds. Default: the policy's, or none.
@@ -114,21 +114,20 @@ type SuspendSpec struct {
 	// OnTimeout is the effect of the timeout. Default [ResumeOnTimeout].
 	OnTimeout OnTimeout
 
-	// ResumeDelay is how long after the condition is satisfied the attempt continues. Default: at once.
+	// ResumeDelay is the time between the end of the wait and the attempt's next claim. Default: at once.
 	ResumeDelay time.Duration
 
-	// Reason is shown as the reason why the execution is blocked. Default [state.WaitingForSignal].
+	// Reason is the reason why the execution is blocked. Default [state.WaitingForSignal].
 	Reason state.BlockingReason
 
-	// Asked is shown to people by [Engine.Waits]: the question to decide. Default none; at most [MaxAsked] bytes.
+	// Asked is the question shown to people by [Engine.Waits]. Default none; at most [MaxAsked] bytes.
 	Asked string
 
-	// Pointer is free text of the handler for its own continuation. Default none; at most 1,024 bytes.
+	// Pointer is free text for the handler's own continuation. Default none; at most 1,024 bytes.
 	Pointer string
 
-	// Step is the name of the step that stores the result of the wait, and StepSeq its place: see [StepRecord]. It is
-	// stored in the transaction that satisfies the condition, or that resumes the attempt after the timeout. Default: none
-	// is stored. Package worker sets both.
+	// Step names the step to store with the result of the wait, StepSeq its position: see [StepRecord]. Default: none.
+	// Package worker sets both.
 	Step    string
 	StepSeq int
 }
@@ -136,10 +135,10 @@ type SuspendSpec struct {
 // Suspended is the result of a suspension.
 type Suspended struct {
 	ID        id.SuspensionID
-	Satisfied bool // signals that came early satisfy the condition: the execution did not suspend, and keeps its lease
+	Satisfied bool // by early signals: the execution did not suspend, and keeps its lease
 }
 
-// storedReasons maps the reasons of a wait to the stored code of its suspension.
+// storedReasons maps reasons of waits to the stored codes of suspensions.
 var storedReasons = map[state.BlockingReason]string{
 	state.WaitingForSignal:     "waiting_for_signal",
 	state.WaitingForApproval:   "waiting_for_approval",
@@ -150,7 +149,7 @@ var storedReasons = map[state.BlockingReason]string{
 	state.WaitingForBudget:     "paused_by_budget",
 }
 
-// Validate checks the wait, without its lease and without the syntax of its SQL/JSON paths.
+// Validate checks the wait, except for the lease and the syntax of SQL/JSON paths.
 //
 // Errors: [fferr.ErrInvalidInput].
 func (s *SuspendSpec) Validate() error {
@@ -158,7 +157,7 @@ func (s *SuspendSpec) Validate() error {
 	return core.Wrap("suspend execution", cmp.Or(spec.waitForCall(), spec.check()))
 }
 
-// callPointer precedes the name of a call in the pointer of a wait. ffx_resume_caller reads it.
+// callPointer precedes the name of a call in the pointer of a wait, for ffx_resume_caller.
 const callPointer = "ffx_call:"
 
 // waitForCall fills in the condition of a wait for a call.
@@ -208,7 +207,7 @@ func (s *SuspendSpec) check() error {
 	return core.CheckText("pointer", s.Pointer, maxPointer)
 }
 
-// storedSuspension is the document that ffx_suspend reads.
+// storedSuspension is the document for ffx_suspend.
 type storedSuspension struct {
 	SuspensionID    id.SuspensionID   `json:"suspension_id"`
 	Condition       condition.Node    `json:"condition"`
@@ -231,12 +230,12 @@ type storedPlace struct {
 }
 
 type storedWaitpoint struct {
-	ID    id.WaitpointID `json:"id"` // if it is a new one
+	ID    id.WaitpointID `json:"id"` // if new
 	Key   string         `json:"key"`
 	Names []string       `json:"names"`
 }
 
-// document renders the suspension as it begins at an instant.
+// document renders the suspension, beginning at an instant.
 func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, error) {
 	stored := storedSuspension{
 		SuspensionID: s.ID, Condition: s.Condition.node, ResumeDelayMs: s.ResumeDelay.Milliseconds(),
@@ -268,8 +267,8 @@ func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, erro
 	return string(text), err
 }
 
-// policyTimeout returns the timeout of an execution's stored policy, 0 for none, with its effect unless the caller chose
-// one. It is lenient, because other programs store some policies.
+// policyTimeout returns the timeout of a stored policy, 0 for none, and its effect unless the caller chose one. It is
+// lenient, because other programs store some policies.
 func policyTimeout(policyDocument []byte, chosen OnTimeout) (int64, OnTimeout) {
 	var stored struct {
 		Suspension struct {
@@ -289,7 +288,7 @@ func policyTimeout(policyDocument []byte, chosen OnTimeout) (int64, OnTimeout) {
 	return stored.Suspension.TimeoutMs, chosen
 }
 
-// WaitpointKeys returns the keys of the waitpoints that the condition takes signals at.
+// WaitpointKeys returns the keys of the condition's waitpoints.
 func (c Condition) WaitpointKeys() []id.WaitpointKey {
 	var keys []id.WaitpointKey
 	for _, point := range c.node.Waitpoints() {
@@ -298,7 +297,7 @@ func (c Condition) WaitpointKeys() []id.WaitpointKey {
 	return keys
 }
 
-// Renamed returns the condition at waitpoints with other keys. Package worker numbers the keys of repeated waits by it.
+// Renamed returns the condition with renamed waitpoint keys. Package worker numbers the keys of repeated waits.
 func (c Condition) Renamed(rename func(key id.WaitpointKey) id.WaitpointKey) Condition {
 	c.node = c.node.Renamed(func(key string) string { return string(rename(id.WaitpointKey(key))) })
 	return c

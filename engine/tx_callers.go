@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// InTx begins a transaction, runs fn with it and with the engine bound to it, commits, and then wakes the workers of
-// lanes with new work. fn's own statements and the engine's operations all happen or none.
+// InTx begins a transaction, runs fn with the transaction and an engine bound to it, and commits. Then it notifies the
+// workers of lanes with new work. The statements of fn and the engine's operations all happen or none.
 //
 //	err := eng.InTx(ctx, func(tx pgx.Tx, eng *engine.Engine) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders …"); err != nil {
@@ -20,14 +20,13 @@ import (
 //		return err
 //	})
 //
-// fn must not commit or roll back; both are refused. Sent as a statement, a COMMIT is [fferr.ErrInvalidInput], although its writes
-// stay; also if a BEGIN follows. fn may bind other engines and handles of this engine to tx, as
-// Job.Complete of package worker does. As with [Engine.WithTx], nothing is retried, and the transaction should be
-// short. It uses the connection's default isolation level. On an engine already bound to a transaction, fn runs behind
-// a savepoint.
+// fn must not commit or roll back: both are refused, and a COMMIT sent as a statement is [fferr.ErrInvalidInput],
+// although its writes stay. fn may bind other engines to tx too, as Job.Complete of package worker does. As with
+// [Engine.WithTx], nothing is retried, and the transaction should be short. The isolation level is the connection's
+// default. On an engine already bound to a transaction, fn runs in a savepoint.
 //
-// Errors: fn's, unchanged, or the server's if it refuses the commit: nothing was written. [fferr.ErrTransport] if the answer
-// to the commit was lost: check whether it took effect.
+// Errors: fn's, unchanged; the server's if the commit is refused. Nothing was written then. [fferr.ErrTransport] if
+// the answer to the commit was lost: check whether the commit took effect.
 func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error) error {
 	if fn == nil {
 		return core.Wrap("begin transaction", core.Invalid("fn", "is nil"))

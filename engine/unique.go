@@ -15,24 +15,25 @@ const (
 	MinUniquePeriod = time.Second // the shortest period
 )
 
-// Unique makes work unique: while one execution has its key, a creation with the same key makes no second one. The key
-// always has the namespace and the kind. The fields add to it, say how long an execution has it, and how a creation
-// acts meanwhile. The zero value is one unfinished execution of the kind.
+// Unique makes work unique: while one execution has a key, a creation with the same key makes no second execution. The
+// key always has the namespace and the kind. The zero value allows one unfinished execution of the kind.
 //
-// An index guarantees it, however many processes create at the same time. Members of flows, called executions and
-// executions of schedules can't be unique.
+// An index guarantees uniqueness across processes. Members of flows, called executions and executions of schedules
+// can't be unique.
 type Unique struct {
-	// ByArgs makes the payload part of the key, as JSON whose order of names, spaces and form of numbers don't matter, or
-	// by its bytes if it is no JSON. Fields are the names of those of its fields that count instead of all, in any order.
-	// Each must be there, at most [MaxUniqueFields] of at most [MaxUniqueField] bytes; they need no ByArgs.
+	// ByArgs adds the payload to the key: as JSON, in any order of names, spacing or form of numbers; by its bytes if
+	// not JSON.
 	ByArgs bool
+
+	// Fields adds only these fields of a JSON payload, in any order. Each must be present. At most [MaxUniqueFields]
+	// names of [MaxUniqueField] bytes.
 	Fields []string
 
-	ByLane bool // makes the lane part of the key
+	ByLane bool // adds the lane to the key
 
-	// Period makes the period of the due time part of the key: it is divided from the Unix epoch on, so hours and days
-	// begin in UTC. The due time is [ExecutionSpec.DelayUntil], or else the database's present time, which takes one more
-	// query. Whole milliseconds, at least [MinUniquePeriod]. Default 0: all times.
+	// Period adds the period of the due time to the key. Periods count from the Unix epoch: hours and days begin in
+	// UTC. The due time is [ExecutionSpec.DelayUntil], or the database's present time. Whole milliseconds, at least
+	// [MinUniquePeriod]. Default 0: all times.
 	Period time.Duration
 
 	// While is how long an execution has its key. Default [WhileUnfinished], with ReplaceWaiting [WhileWaiting].
@@ -41,8 +42,8 @@ type Unique struct {
 	// IfTaken decides about a creation while an execution has its key. Default [KeepExisting].
 	IfTaken UniquePolicy
 
-	// Within limits how far repeated creations move the due time of a waiting execution: at most this long after its
-	// creation. Whole milliseconds; with [ReplaceWaiting] alone. Default 0: no limit.
+	// Within limits the due time of a waiting execution under repeated creations: at most this long after its
+	// creation. Whole milliseconds; only with [ReplaceWaiting]. Default 0: no limit.
 	Within time.Duration
 }
 
@@ -50,26 +51,26 @@ type Unique struct {
 type UniqueWhile string
 
 const (
-	WhileWaiting    UniqueWhile = "waiting"    // until a worker has claimed it
-	WhileUnfinished UniqueWhile = "unfinished" // until it has ended
-	WhileUnfailed   UniqueWhile = "unfailed"   // until it has failed for good, expired or been cancelled
+	WhileWaiting    UniqueWhile = "waiting"    // until a worker claims it
+	WhileUnfinished UniqueWhile = "unfinished" // until it ends
+	WhileUnfailed   UniqueWhile = "unfailed"   // until it fails for good, expires or is cancelled
 	WhileKept       UniqueWhile = "kept"       // until retention deletes it
 )
 
-// UniquePolicy decides about a creation while an execution has its key. The creation's counts, not the execution's.
+// UniquePolicy decides about a creation while an execution has its key. The creation's policy counts.
 type UniquePolicy string
 
 const (
-	// KeepExisting changes nothing: the creation is a duplicate of the execution.
+	// KeepExisting changes nothing: the creation is a duplicate.
 	KeepExisting UniquePolicy = "keep"
 
-	// ReplaceWaiting gives the execution the payload, the limits and the due time of the creation, if it has not started. With
-	// [Unique.Within] and a delay, it starts once no creation has come for the delay, or at the limit. It requires
-	// [WhileWaiting], so a creation after the start makes the next execution.
+	// ReplaceWaiting gives an execution that has not started the payload, limits and due time of the creation. With a
+	// delay, the execution starts once no creation has come for the delay, or at the limit of [Unique.Within].
+	// Requires [WhileWaiting], so a creation after the start makes the next execution.
 	ReplaceWaiting UniquePolicy = "replace"
 
-	// CancelExisting cancels the execution, as [Engine.CancelExecution] does, and creates the new one, in one transaction.
-	// It changes nothing if the execution has ended and still has its key.
+	// CancelExisting cancels the execution, as by [Engine.CancelExecution], and creates the new one in the same
+	// transaction. If the execution has ended and still has its key, nothing changes.
 	CancelExisting UniquePolicy = "cancel"
 )
 
@@ -99,7 +100,7 @@ func (u *Unique) lasts() UniqueWhile {
 
 func (u *Unique) byArgs() bool { return u.ByArgs || len(u.Fields) > 0 }
 
-// check refuses mistakes.
+// check refuses invalid combinations and values.
 func (u *Unique) check() error {
 	switch u.while() {
 	case WhileWaiting, WhileUnfinished, WhileUnfailed, WhileKept:

@@ -18,8 +18,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// uniqueKey is the key of unique work: the first half of a SHA-256. Two of a billion keys are equal by chance with a
-// probability below 10^-20.
+// uniqueKey is the key of unique work: the first half of a SHA-256. A billion keys collide with a probability below
+// 10^-20.
 type uniqueKey [sha256.Size / 2]byte
 
 func (k uniqueKey) compare(other uniqueKey) int { return bytes.Compare(k[:], other[:]) }
@@ -40,7 +40,7 @@ type uniqueKeyer struct {
 	args []byte
 }
 
-// setUnique sets the key of a checked creation. The period counts from core.NowMs if the execution has no delay.
+// setUnique sets the key of a checked creation. Without a delay, the period is the one of nowMs.
 func (k *uniqueKeyer) setUnique(c *creation, u *Unique, nowMs int64) error {
 	k.key = append(k.key[:0], "ffx_unique/1\n"...)
 	addPart(k, true, c.namespace)
@@ -68,7 +68,7 @@ func (k *uniqueKeyer) setUnique(c *creation, u *Unique, nowMs int64) error {
 	return nil
 }
 
-// addPart adds a part to the hashed text, or a minus if the key doesn't have it.
+// addPart adds a part to the hashed text, or a minus if the key doesn't have the part.
 func addPart[T string | []byte](k *uniqueKeyer, has bool, part T) {
 	if !has {
 		k.key = append(k.key, '-')
@@ -78,7 +78,7 @@ func addPart[T string | []byte](k *uniqueKeyer, has bool, part T) {
 	k.key = append(k.key, part...)
 }
 
-// appendArgs appends the part of a payload that counts, in a form that equal values share.
+// appendArgs appends the selected part of a payload, in the same form for equal values.
 func appendArgs(to, payload []byte, fields []string) ([]byte, error) {
 	if len(fields) == 0 {
 		value, err := decodeArgs[any](payload)
@@ -116,8 +116,8 @@ func decodeArgs[T any](payload []byte) (value T, err error) {
 	return value, nil
 }
 
-// appendCanonical appends a decoded value as JSON without spaces, with names in the order of their bytes, texts in the
-// form of [appendText] and numbers in that of [canonicalNumber].
+// appendCanonical appends a decoded value as JSON without spaces, with names in byte order, texts by [appendText] and
+// numbers by [canonicalNumber].
 func appendCanonical(to []byte, value any) (_ []byte, err error) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -171,8 +171,8 @@ func appendText(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// canonicalNumber returns a JSON number as its digits without zeros at either end, and the power of ten, unless that is
-// 0: 4711, -15e-1, 47e2. It is exact, whatever the size.
+// canonicalNumber returns a JSON number as digits without zeros at either end, and the power of ten unless 0: 4711,
+// -15e-1, 47e2. The result is exact, whatever the size.
 func canonicalNumber(number string) (string, error) {
 	digits, negative := strings.CutPrefix(number, "-")
 	exponent := int64(0)

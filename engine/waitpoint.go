@@ -14,37 +14,35 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// maxWaitpoints is the largest number of open waitpoints of an execution.
+// maxWaitpoints limits the open waitpoints of an execution.
 const maxWaitpoints = 1000
 
-// WaitpointSpec describes a waitpoint whose token is handed out before the execution waits there.
+// WaitpointSpec describes a waitpoint whose token is needed before the execution waits there.
 type WaitpointSpec struct {
 	Lease Lease
-	Key   id.WaitpointKey // of the wait that will use it: see [Condition.At]. Required
+	Key   id.WaitpointKey // required; of the later wait: see [Condition.At]
 
-	// TTL is how long the waitpoint is open if nothing waits there. A wait keeps it open until its own end. Required; at
-	// least a millisecond.
+	// TTL is how long the waitpoint is open if nothing waits there. During a wait it stays open. Required; at least a
+	// millisecond.
 	TTL time.Duration
 }
 
-// Waitpoint is an open waitpoint with the token that lets its holder signal it.
+// Waitpoint is an open waitpoint, with the token for signalling it.
 type Waitpoint struct {
 	Execution id.ExecutionID
 	ID        id.WaitpointID
 	Key       id.WaitpointKey
 	Token     wire.WaitpointToken
-	ExpiresAt time.Time // if nothing waits there until then; zero while something waits
-	Created   bool      // by this call; otherwise it was open already
+	ExpiresAt time.Time // if nothing waits there by then; zero during a wait
+	Created   bool      // false if it was open already
 }
 
-// CreateWaitpoint opens a waitpoint for the holder of a lease, and signs its token: the part of a link that lets a person
-// without an account send a signal. If the execution has an open waitpoint with this key and a token, that one is
-// returned, so a handler that runs again hands out the same link. Signals that arrive before the execution waits there
-// are kept.
+// CreateWaitpoint opens a waitpoint of the leased execution and signs its token: the part of a link that lets a person
+// without an account send a signal. If the execution has an open waitpoint with this key and a token, CreateWaitpoint
+// returns it, so a repeated handler gets the same link. Early signals are kept for the wait.
 //
-// Errors: the errors of a lease, as [Engine.Suspend]; [fferr.ErrInvalidInput], also for more than 1,000 open waitpoints;
-// [fferr.ErrUnsupported] if the keystore has no key.
-// Transaction: locks the execution and its attempt. Safe to repeat.
+// Errors: as [Engine.Suspend]; [fferr.ErrInvalidInput] also for more than 1,000 open waitpoints;
+// [fferr.ErrUnsupported] if the keystore has no key. Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitpoint, error) {
 	const op = "create waitpoint"
 	if err := condition.CheckKey(string(spec.Key)); err != nil {
@@ -87,10 +85,10 @@ func (e *Engine) CreateWaitpoint(ctx context.Context, spec WaitpointSpec) (Waitp
 	})
 }
 
-// CloseWaitpoint closes a waitpoint at which the execution does not wait, with the signals kept there. Its token is dead
-// then. It does nothing if the waitpoint is closed already, or belongs to another execution or to a wait.
+// CloseWaitpoint closes a waitpoint without a wait, and deletes the signals kept there. The token becomes invalid.
+// Nothing happens if the waitpoint is closed already, or belongs to another execution or to a wait.
 //
-// Errors: the errors of a lease, as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
+// Errors: as [Engine.Suspend]. Transaction: locks the execution and its attempt. Safe to repeat.
 func (e *Engine) CloseWaitpoint(ctx context.Context, l Lease, waitpoint id.WaitpointID) error {
 	_, err := core.UnderLease(ctx, e.c, "close waitpoint", l.Fence, func(ctx context.Context, tx *core.Txn, x *core.HeldLease) (int64, error) {
 		return e.c.Q.DropWaitpoint(ctx, tx, db.DropWaitpointParams{
@@ -105,18 +103,17 @@ type OpenWaitpoint struct {
 	ID          id.WaitpointID
 	Key         id.WaitpointKey
 	Active      bool     // the execution waits there
-	Names       []string // of the signals that it waits for; empty: any
+	Names       []string // of the expected signals; empty: any
 	CreatedAt   time.Time
-	ExpiresAt   time.Time // zero: not before its wait ends
+	ExpiresAt   time.Time // zero: not before the wait ends
 	Buffered    int       // signals kept for a wait
-	Kid         string    // the key that signed its token; "" without a token
-	Fingerprint string    // the first 16 digits of the token's digest
+	Kid         string    // key of the token's signature; "" without a token
+	Fingerprint string    // first 16 digits of the token's digest
 }
 
-// ListWaitpoints returns a page of an execution's open waitpoints, in the order of their ids. after is the [Page.Next] of
-// the previous page, or "" for the first page.
+// ListWaitpoints returns a [Page] of an execution's open waitpoints, by id.
 //
-// Errors: [fferr.ErrInvalidInput]. One statement.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) ListWaitpoints(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[OpenWaitpoint], error) {
 	const op, list = "list waitpoints", "waitpoints"
 	var page Page[OpenWaitpoint]

@@ -22,11 +22,11 @@ const (
 	DefaultWorkerTTL = 30 * time.Second
 	MaxWorkerTTL     = 24 * time.Hour
 
-	// MaxWorkerLanes is the largest number of lanes, and of kinds, that a worker registers with.
+	// MaxWorkerLanes limits the lanes, and the kinds, of a registration.
 	MaxWorkerLanes = 10_000
 )
 
-// WorkerName names a worker process. Instance is unique within its namespace; the zero Namespace is the engine's.
+// WorkerName names a worker process. Instance is unique within the namespace; the zero Namespace is the engine's.
 type WorkerName struct {
 	Namespace id.Namespace
 	Instance  id.WorkerInstanceID
@@ -50,36 +50,36 @@ func (n *WorkerName) missing() error {
 // WorkerRegistration is the input of [Engine.RegisterWorker].
 type WorkerRegistration struct {
 	WorkerName
-	Worker       id.WorkerID // the pool that the process belongs to
+	Worker       id.WorkerID // the pool of the process
 	Lanes        []id.LaneID // at least one
 	Capabilities id.Capabilities
-	Kinds        []string      // that it has handlers for; nil: not reported
-	Concurrency  int           // how many executions it runs at once at most; 0: not reported
-	Running      int           // how many executions it runs
-	TTL          time.Duration // how long it counts as live after a heartbeat, 1 ms to [MaxWorkerTTL]; 0: [DefaultWorkerTTL]
+	Kinds        []string      // with handlers; nil: not reported
+	Concurrency  int           // most executions at once; 0: not reported
+	Running      int           // running executions
+	TTL          time.Duration // how long the worker is live after a heartbeat, 1 ms to [MaxWorkerTTL]; 0: [DefaultWorkerTTL]
 }
 
 // Heartbeat is the input of [Engine.HeartbeatWorker].
 type Heartbeat struct {
 	WorkerName
 	Worker   id.WorkerID // as registered
-	Running  int         // how many executions it runs
-	Stopping bool        // it is shutting down, and claims no more
+	Running  int         // running executions
+	Stopping bool        // shutting down, without further claims
 }
 
-// Presence is a worker's own view of its registration.
+// Presence is the state of a registration.
 type Presence struct {
-	Fresh        bool      // by this call: it was not registered, or no longer live
-	ExpiresAt    time.Time // when it stops being live without another heartbeat, by the database's clock
-	DrainedSince time.Time // by [operator.DrainWorker]; zero: it is not drained
+	Fresh        bool      // new by this call, or no longer live before
+	ExpiresAt    time.Time // end of the TTL, by the database's clock
+	DrainedSince time.Time // by [operator.DrainWorker]; zero unless drained
 }
 
-// RegisterWorker registers a worker process, so that [Engine.Workers] lists it until its TTL has passed without a
-// heartbeat. A registered worker may call it again to change its lanes, capabilities, kinds, limit or TTL. Presence is
-// information: leases and claims don't depend on it. A [worker.Worker] registers itself.
+// RegisterWorker registers a worker process, to be listed by [Engine.Workers] until the TTL has passed without a
+// heartbeat. A repetition updates the registration. Registrations are information: leases and claims don't depend on
+// them. A [worker.Worker] registers itself.
 //
-// Errors: [fferr.ErrInvalidInput], naming the field; [fferr.ErrInstanceTaken] too if a live worker with another worker id has
-// the instance id; [fferr.ErrContention]. Transaction: one statement; locks the worker's row. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput], naming the field; also [fferr.ErrInstanceTaken] if a live worker with another
+// worker id has the instance id; [fferr.ErrContention]. Transaction: one; locks the worker's row. Safe to repeat.
 //
 // [worker.Worker]: https://pkg.go.dev/github.com/flowfabric/flowfabric-go/worker#Worker
 func (e *Engine) RegisterWorker(ctx context.Context, spec WorkerRegistration) (Presence, error) {
@@ -149,11 +149,11 @@ func sortedTexts(texts []string) []string {
 	return slices.Compact(sorted)
 }
 
-// HeartbeatWorker extends the presence of a registered worker by its TTL and stores its load. It writes no event.
+// HeartbeatWorker extends a registration by its TTL and stores the load. It emits no event.
 //
-// Errors: [fferr.ErrNotFound] if the worker is not registered, its TTL has passed, or another worker has the instance id:
-// register again. [fferr.ErrBusy] if another transaction holds the row; a later heartbeat does as well.
-// [fferr.ErrInvalidInput]. Transaction: one statement; locks the worker's row, without waiting. Safe to repeat.
+// Errors: [fferr.ErrNotFound] if the worker is not registered, the TTL has passed, or another worker has the instance
+// id: register again. [fferr.ErrBusy] if another transaction holds the row: leave it to the next heartbeat.
+// [fferr.ErrInvalidInput]. Transaction: one; locks the worker's row, without waiting. Safe to repeat.
 func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence, error) {
 	const op = "heartbeat worker"
 	if err := beat.check(e); err != nil {
@@ -180,8 +180,8 @@ func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence,
 	})
 }
 
-// inPlain is [core.InStatement] for a statement that a silent process repeats and that never waits: on a pool it is one
-// message, without the settings of a transaction.
+// inPlain is [core.InStatement] for a statement without waits, repeated by idle processes: on a pool the statement is
+// one message, without the settings of a transaction.
 func inPlain[T any](ctx context.Context, e *Engine, op string, fn func(conn db.DBTX) (T, error)) (T, error) {
 	if e.c.Tx != nil {
 		return core.InStatement(ctx, e.c, op, func(conn db.DBTX, _ *core.Notifications) (T, error) { return fn(conn) })
@@ -198,12 +198,12 @@ func presence(fresh bool, expiresAtMs, drainedAtMs int64) Presence {
 	return p
 }
 
-// MarkWorkerDead removes a worker from the registry and stores the reason, which may be empty and has at most 256
-// bytes. Its leases are not touched: they expire, or [operator.Revoke] ends them. If the process still runs it
-// registers again. worker limits the call to a process of that pool; "" means any.
+// MarkWorkerDead removes a worker from the registry and stores a reason of at most 256 bytes, or none. Leases of the
+// worker stay until they expire or [operator.Revoke] ends them. A process that still runs registers again. worker
+// limits the call to a pool; "" means any.
 //
-// Errors: [fferr.ErrNotFound] if the worker is not registered; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one
-// statement; locks the worker's row. Safe to repeat.
+// Errors: [fferr.ErrNotFound] if the worker is not registered; [fferr.ErrInvalidInput]; [fferr.ErrContention].
+// Transaction: one; locks the worker's row. Safe to repeat.
 func (e *Engine) MarkWorkerDead(ctx context.Context, name WorkerName, worker id.WorkerID, reason string) error {
 	const op = "mark worker dead"
 	if err := name.check(e); err != nil {

@@ -15,48 +15,46 @@ import (
 // RegisteredWorker is a worker process in the registry.
 type RegisteredWorker struct {
 	WorkerName
-	Worker       id.WorkerID // the pool that it belongs to
+	Worker       id.WorkerID // the pool
 	Lanes        []id.LaneID // in byte order
 	Capabilities id.Capabilities
-	Kinds        []string // that it has handlers for, in byte order; empty if it doesn't report them
+	Kinds        []string // with handlers, in byte order; empty if not reported
 
-	Running     int  // how many executions it ran at its last heartbeat
-	Concurrency int  // how many it runs at once at most; 0 if it doesn't report that
-	Stopping    bool // it is shutting down
+	Running     int  // executions at the last heartbeat
+	Concurrency int  // most executions at once; 0 if not reported
+	Stopping    bool // shutting down
 
 	RegisteredAt time.Time
-	HeartbeatAt  time.Time     // the last one
-	TTL          time.Duration // how long it is live after a heartbeat
-	Live         bool          // at the time of the call, by the database's clock
-	DrainedSince time.Time     // by [operator.DrainWorker]; zero: it is not drained
+	HeartbeatAt  time.Time     // the last heartbeat
+	TTL          time.Duration // how long the worker is live after a heartbeat
+	Live         bool          // at the call, by the database's clock
+	DrainedSince time.Time     // by [operator.DrainWorker]; zero unless drained
 }
 
-// WorkerFilter selects registered workers; the zero value selects all live ones. A worker must match all fields.
+// WorkerFilter selects registered workers that match all fields. The zero value selects all live workers.
 type WorkerFilter struct {
-	Namespace id.Namespace        // "" means all
-	Worker    id.WorkerID         // the pool; "" means all
-	Instance  id.WorkerInstanceID // "" means all
-	Lane      id.LaneID           // that it claims from; "" means all
-	Gone      bool                // those too whose TTL has passed, until they are deleted
+	Namespace id.Namespace
+	Worker    id.WorkerID // the pool
+	Instance  id.WorkerInstanceID
+	Lane      id.LaneID // claimed by the worker
+	Gone      bool      // also expired workers, until they are deleted
 }
 
 func (f *WorkerFilter) check() error {
 	return core.CheckWorkers(f.Namespace, f.Worker, f.Instance, f.Lane)
 }
 
-// ListWorkers returns a page of the registered workers that match a filter, in byte order of namespace and instance.
-// after is the [Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means
-// [MaxPage].
+// ListWorkers returns a [Page] of the registered workers that match a filter, in byte order of namespace and instance.
+// Takes no locks.
 //
-// Errors: [fferr.ErrInvalidInput] for a filter that no worker can match, a negative limit or a cursor of another listing. One
-// statement; takes no locks.
+// Errors: [fferr.ErrInvalidInput] for a filter no worker can match.
 func (e *Engine) ListWorkers(ctx context.Context, filter WorkerFilter, after string, limit int) (Page[RegisteredWorker], error) {
 	const op = "list workers"
 	page, err := e.listWorkers(ctx, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Workers iterates over the workers that [Engine.ListWorkers] lists, a page at a time.
+// Workers iterates over the results of [Engine.ListWorkers], page by page.
 func (e *Engine) Workers(ctx context.Context, filter WorkerFilter) iter.Seq2[RegisteredWorker, error] {
 	return core.Pages(func(after string) (Page[RegisteredWorker], error) { return e.ListWorkers(ctx, filter, after, MaxPage) })
 }
