@@ -9,14 +9,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// CancelSource is the [engine.CancelSpec.Source] of executions that a breach of a budget has cancelled: see [Spec.CancelOnBreach].
+// CancelSource is the [engine.CancelSpec.Source] of executions cancelled by a breach: see [Spec.CancelOnBreach].
 const CancelSource = "budget"
 
 // breachTimeout is how long the process of a breach tries to cancel. A job does the rest.
 const breachTimeout = 30 * time.Second
 
-// cancelAdmitted makes the executions under a budget due for their cancellation if that is over, in the transaction of
-// the breach: whatever happens to this process after the commit, they are cancelled.
+// cancelAdmitted makes the executions under a budget due for cancellation if a hard limit is exceeded. The mark is part of
+// the breach's transaction, so the executions are cancelled even if this process ends after the commit.
 func (c *usageCount) cancelAdmitted(ctx context.Context, b *countedBudget, due *core.Notifications) []core.Step {
 	if !b.exists || !b.policy.CancelOnBreach || !b.account.Over() {
 		return nil
@@ -29,13 +29,13 @@ func (c *usageCount) cancelAdmitted(ctx context.Context, b *countedBudget, due *
 	}}
 }
 
-// cancelOverSoon cancels executions after a breach that was committed. It doesn't wait: the caller may hold an
-// execution that is cancelled, and gets its outcome first.
+// cancelOverSoon cancels executions after a committed breach, in the background: the caller may hold one of the cancelled
+// executions, and gets its outcome first.
 func cancelOverSoon(c *core.Core) {
 	c.Breaches.Run(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), breachTimeout)
 		defer cancel()
-		// The job repeats an error, and reports it.
+		// The job retries after an error, and reports the error.
 		_, _ = c.CancelOverBudget(ctx, "cancel executions over budget", engine.MaxBatch)
 	})
 }

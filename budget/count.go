@@ -17,18 +17,18 @@ import (
 type usageCount struct {
 	*core.Core
 	items   []*usageItem
-	waits   bool             // for attempts that other transactions hold
-	budgets []*countedBudget // as the items name them; the first has the keys and the ledger
-	ordered []*countedBudget // the same, in the order in which they are locked
+	waits   bool             // wait for attempts locked by other transactions
+	budgets []*countedBudget // in the order of the items; the first has the keys and the ledger
+	ordered []*countedBudget // the same, in lock order
 
 	dimensions []string
 	fences     []id.Fence // of reservations and settlements, in lock order
 	facts      map[id.Fence]*core.LeaseFacts
-	locked     map[id.Fence]bool // those whose attempts are locked
+	locked     map[id.Fence]bool // fences with a locked attempt
 
-	known   map[string]string     // the stored outcomes of keys that are not taken
-	taken   map[string]bool       // keys that this transaction stores
-	done    map[string]*usageItem // the items that take a key
+	known   map[string]string     // the stored outcomes of keys used before
+	taken   map[string]bool       // keys stored by this transaction
+	done    map[string]*usageItem // the first item of each taken key
 	ledger  map[ledgerKey]int64
 	refused bool // a hard limit has refused an item
 	over    bool // executions are due for a cancellation
@@ -44,7 +44,7 @@ type countedBudget struct {
 	usage    map[string]int64 // as read
 	reserved map[string]int64
 	stored   map[id.Fence]map[string]int64 // by the leases of the items
-	due      bool                          // a reservation is due for a look at its lease
+	due      bool                          // the lease of a reservation is due for a check
 	nowMs    int64
 
 	account budgets.Account // while the items are decided
@@ -97,7 +97,7 @@ func (c *usageCount) inTx(ctx context.Context, tx *core.Txn) error {
 	return c.write(ctx, tx)
 }
 
-// decideAll decides the items one after the other, from the state that was read.
+// decideAll decides the items one after the other, from the state read by lock.
 func (c *usageCount) decideAll() {
 	c.done, c.ledger, c.refused = make(map[string]*usageItem), make(map[ledgerKey]int64), false
 	for _, b := range c.budgets {
@@ -124,7 +124,7 @@ func (c *usageCount) decideAll() {
 	}
 }
 
-// decide decides about an item: whether it is a repetition, and whether it fits.
+// decide decides whether an item is a repetition, and whether it fits.
 func (c *usageCount) decide(item *usageItem) (budgets.Outcome, error) {
 	if item.key == "" {
 		return c.apply(item), nil
@@ -150,8 +150,8 @@ func (c *usageCount) decide(item *usageItem) (budgets.Outcome, error) {
 	return outcome, nil
 }
 
-// decideAfter decides about an item with a key that another lease has used. Its reservation ends with it, but its
-// settlement was counted.
+// decideAfter decides about an item whose key another lease has used. A reservation ended with its lease, so the item counts
+// anew. A settlement was counted, so only the item's reservation ends.
 func (c *usageCount) decideAfter(first budgets.Outcome, item *usageItem) budgets.Outcome {
 	if item.op == settleOp && first.Kind != budgets.HardBreach {
 		c.settleAgain(item)

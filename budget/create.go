@@ -11,13 +11,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Create creates a budget. If one with the id of the spec exists, it stays as it is: the result says so, and whether it
-// is the same.
+// Create creates a budget. An existing budget with the same id doesn't change, and the result reports whether the two match.
 //
-// Usage may be reported before a budget exists. It counts from the creation on, and is not limited before.
+// Usage may be reported before a budget exists. Such usage is not limited, and counts from the creation on.
 //
-// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
-// Transaction: one statement, and a read if the budget exists. Safe to repeat with an id.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: one statement, and a read if the
+// budget exists. Safe to repeat with an id.
 func Create(ctx context.Context, eng *engine.Engine, spec Spec) (Created, error) {
 	const op = "create budget"
 	c := core.Of(eng)
@@ -70,13 +69,12 @@ func realLimits(of map[string]Limit) map[string]Limit {
 	return limits
 }
 
-// Release gives back the amounts that [RecordSpend] has counted for an execution, and returns them. A second call
-// finds nothing, and neither does one after a reset. Usage of other executions and breaches stay. When
-// retention deletes an execution, its spends stay counted.
+// Release gives back the amounts counted by [RecordSpend] for an execution since the last reset, and returns the amounts. A
+// second call returns nothing. Usage of other executions and counts of breaches don't change. Spends stay counted when
+// retention deletes their execution.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. A budget that does not exist may have
-// usage too. Transaction: locks the budget and its usage; in a caller's transaction with several budgets lock them as
-// [Report] says. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. A budget that does not exist may have usage too. Transaction: locks
+// the budget and its usage; for several budgets in a caller's transaction see [Report]. Safe to repeat.
 func Release(ctx context.Context, eng *engine.Engine, b id.BudgetID, x id.ExecutionID) (map[string]int64, error) {
 	const op = "release budget"
 	c := core.Of(eng)

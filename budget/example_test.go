@@ -66,7 +66,7 @@ func Example() {
 	}
 }
 
-// The holder of a lease reserves an estimate before it asks a model, and settles the tokens that the answer has used.
+// The holder of a lease reserves an estimate before asking a model, and settles the tokens used by the answer.
 func ExampleReserve() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)

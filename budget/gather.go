@@ -15,13 +15,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// The most reports that one transaction counts, and about how many amounts.
+// The most reports, and about the most amounts, of one transaction.
 const (
 	maxUsageBatch   = 256
 	maxUsageAmounts = 10_000
 )
 
-// usageMemory has the reports that wait for the transaction on their budget to end.
+// usageMemory has the reports waiting for the transaction on their budget to end.
 type usageMemory struct {
 	mu     sync.Mutex
 	queues map[usagePlace]*usageQueue
@@ -31,10 +31,10 @@ func usageOf(c *core.Core) *usageMemory {
 	return core.Memory(c, func() *usageMemory { return new(usageMemory) })
 }
 
-// usagePlace are the budgets of reports, on the connections that they use.
+// usagePlace identifies the budgets of reports, and the connections used.
 type usagePlace struct {
 	pool    *pgxpool.Pool
-	budgets string // their ids, one after the other
+	budgets string // ids, concatenated
 }
 
 func placeOfUsage(pool *pgxpool.Pool, budgets []id.BudgetID) usagePlace {
@@ -45,29 +45,29 @@ func placeOfUsage(pool *pgxpool.Pool, budgets []id.BudgetID) usagePlace {
 	return usagePlace{pool, string(ids)}
 }
 
-// usageQueue are the reports on the same budgets that the next transaction counts. It exists while there is any, or a
-// transaction.
+// usageQueue has the reports on the same budgets for the next transaction. The queue exists while there are reports or a
+// transaction runs.
 type usageQueue struct {
 	waiting []*usageItem
 	count   *budgets.Waiting // of waiting
 }
 
-// usageWaiting is the part of a report that its caller and the transaction share.
+// usageWaiting is the part of a report shared by the caller and the transaction.
 type usageWaiting struct {
 	ctx   context.Context
 	done  chan struct{}
-	left  bool        // its caller has stopped waiting
-	batch *usageBatch // that counts it; nil before
+	left  bool        // the caller has stopped waiting
+	batch *usageBatch // the transaction counting the report; nil before
 }
 
-// usageBatch is a running transaction. It is cancelled when no caller waits for it any more.
+// usageBatch is a running transaction, cancelled when no caller waits any more.
 type usageBatch struct {
 	waiters int
 	cancel  context.CancelFunc
 }
 
-// gatherUsage counts a report together with others on its budget: those that come during a transaction share the next one. The
-// row of a budget is locked until a commit is on the disk, so that one transaction for each report would be slow.
+// gatherUsage counts a report together with others on its budget: reports made during a transaction share the next one. The
+// row of a budget is locked until a commit is on the disk, so one transaction for each report would be slow.
 func gatherUsage(ctx context.Context, c *core.Core, op string, item *usageItem) error {
 	item.waiting = usageWaiting{ctx: ctx, done: make(chan struct{})}
 	m, place := usageOf(c), placeOfUsage(c.Pool, item.budgets)
@@ -84,7 +84,7 @@ func gatherUsage(ctx context.Context, c *core.Core, op string, item *usageItem) 
 	queue.count.Add(1)
 	m.mu.Unlock()
 	if !runs {
-		// It ends when no call waits any more.
+		// The goroutine ends when no call waits any more.
 		go serveUsage(c, place, queue)
 	}
 	select {
@@ -108,7 +108,7 @@ func gatherUsage(ctx context.Context, c *core.Core, op string, item *usageItem) 
 	return core.Wrap(op, ctx.Err())
 }
 
-// serveUsage counts the reports of a queue until it is empty.
+// serveUsage counts the reports of a queue until the queue is empty.
 func serveUsage(c *core.Core, place usagePlace, queue *usageQueue) {
 	for {
 		usageOf(c).gather(queue)
@@ -122,7 +122,7 @@ func serveUsage(c *core.Core, place usagePlace, queue *usageQueue) {
 	}
 }
 
-// gather yields to the callers whose reports have just been counted, for as long as they come with their next ones.
+// gather yields to the callers of the reports just counted, as long as they come with the next ones.
 func (m *usageMemory) gather(queue *usageQueue) {
 	for before := -1; ; {
 		m.mu.Lock()
@@ -136,8 +136,8 @@ func (m *usageMemory) gather(queue *usageQueue) {
 	}
 }
 
-// take takes the reports of the next transaction, whose callers still wait. It returns nil, and forgets the queue, if it is
-// empty.
+// take takes the reports of the next transaction whose callers still wait. If the queue is empty, take drops the queue and
+// returns nil.
 func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 			break
 		}
 		taken++
-		if item.waiting.ctx.Err() == nil { // its caller may not have noticed yet
+		if item.waiting.ctx.Err() == nil { // the caller may not have noticed yet
 			items = append(items, item)
 		}
 	}
@@ -162,8 +162,8 @@ func (m *usageMemory) take(place usagePlace, queue *usageQueue) []*usageItem {
 	return items
 }
 
-// countBatch counts reports in one transaction. If the server refuses that, each is counted alone, so that only those fail
-// which it can't accept. If the outcome is unknown, they must not be counted again.
+// countBatch counts reports in one transaction. If the server refuses the transaction, each report is counted alone, so that
+// only the refused reports fail. Reports with an unknown outcome are not counted again.
 func countBatch(c *core.Core, items []*usageItem) {
 	err := countFor(c, items)
 	if err != nil && len(items) > 1 && pgtx.SQLState(err) != "" && !pgtx.IsCut(err) && !errors.Is(err, fferr.ErrContention) {
@@ -190,7 +190,7 @@ func (m *usageMemory) answer(item *usageItem) {
 	close(item.waiting.done)
 }
 
-// countFor counts reports for as long as a caller waits for its result.
+// countFor counts reports as long as a caller waits for a result.
 func countFor(c *core.Core, items []*usageItem) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(items[0].waiting.ctx))
 	defer cancel()

@@ -16,23 +16,23 @@ import (
 // Budget is a stored budget with its usage.
 type Budget struct {
 	ID         id.BudgetID
-	Key        string           // "" if it has none
+	Key        string           // "" if there is none
 	Namespace  id.Namespace     // of the Key
 	Limits     map[string]Limit // by dimension; a dimension without limits may be missing
 	Usage      map[string]int64 // by dimension
 	Reserved   map[string]int64 // by dimension, of all leases: see [Reserve]
-	ResetEvery time.Duration    // 0: only [Reset] does
-	Retention  time.Duration    // 0: only [Delete] does
+	ResetEvery time.Duration    // 0: only [Reset] resets
+	Retention  time.Duration    // 0: only [Delete] deletes
 
 	CancelOnBreach bool // see [Spec.CancelOnBreach]
 	Labels         Labels
 
-	Breaches            int64     // reports that a hard limit refused, since the creation
-	SoftBreaches        int64     // reports above a soft limit, since the creation
+	Breaches            int64     // calls refused by a hard limit, since the creation
+	SoftBreaches        int64     // calls counted above a soft limit, since the creation
 	LastBreach          time.Time // of a hard limit since the last reset; zero: none
 	LastBreachDimension string
 
-	NextReset time.Time // zero: only [Reset] resets it
+	NextReset time.Time // zero: only [Reset] resets
 	CreatedAt time.Time
 	ChangedAt time.Time // by a breach, a reset or [Set]
 
@@ -41,7 +41,7 @@ type Budget struct {
 	Corruption string
 }
 
-// Get returns a budget with its usage, both of one moment.
+// Get returns a budget with its usage, in one snapshot.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func Get(ctx context.Context, eng *engine.Engine, b id.BudgetID) (Budget, error) {

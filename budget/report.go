@@ -9,7 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// The operations of keys of reports, as they are stored.
+// The stored operations of keys.
 const (
 	reportOp  = "report"
 	spendOp   = "spend"
@@ -17,16 +17,16 @@ const (
 	settleOp  = "settle"
 )
 
-// Report counts amounts that were used. A report that would exceed a hard limit is not counted. Breaches of limits are
-// results. A budget that does not exist counts without limits.
+// Report counts used amounts, unless the usage would exceed a hard limit: then nothing is counted, and the result is a
+// [HardBreach]. A budget that does not exist counts without limits.
 //
-// Reports on one budget that are made at the same time share transactions, each with its own result. Those in a caller's
-// transaction don't, and hold the budget until it ends: report on several budgets in the order of their partitions
-// ([id.Partitions.BudgetPartition]) and then of their ids, or meet deadlocks.
+// Concurrent reports on one budget share transactions, each with its own result. A report in a caller's transaction doesn't,
+// and holds the budget until that transaction ends: report on several budgets in the order of their partitions
+// ([id.Partitions.BudgetPartition]) and then of their ids, to avoid deadlocks.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if a stored limit can't be read, and nothing was counted;
 // [fferr.ErrContention]; [fferr.ErrTransport] if the outcome is unknown. Transaction: a constant number of statements; locks
-// the budget, the key and the usage. Safe to repeat with a Key, otherwise it counts again.
+// the budget, the key and the usage. Safe to repeat with a Key, otherwise the amounts count again.
 func Report(ctx context.Context, eng *engine.Engine, usage Usage) (Result, error) {
 	const op = "report usage"
 	c := core.Of(eng)
@@ -37,9 +37,8 @@ func Report(ctx context.Context, eng *engine.Engine, usage Usage) (Result, error
 	return countUsage(ctx, c, op, &usageItem{op: reportOp, budgets: []id.BudgetID{usage.Budget}, amounts: amounts, key: usage.Key})
 }
 
-// RecordSpend counts amounts that an execution has used, and notes them for [Release] until the budget is reset.
-// A repetition with the same key is [AlreadyApplied], unless the first call was a [HardBreach], which is returned again: a
-// spend that was never counted must not look as if it was. To try again after a reset, use another key.
+// RecordSpend counts amounts used by an execution, and keeps them for [Release] until the budget is reset. A repetition with
+// the same key returns [AlreadyApplied], or the [HardBreach] of the first call. To try again after a reset, use another key.
 //
 // Errors and transaction: as [Report]. The execution need not exist.
 func RecordSpend(ctx context.Context, eng *engine.Engine, spend Spend) (Result, error) {
@@ -65,11 +64,11 @@ type usageItem struct {
 	key       string           // "": each call counts
 	execution id.ExecutionUUID // of a spend
 	fence     id.Fence         // of a reservation or settlement
-	part      map[string]int64 // of the reservations that a settlement ends; nil: all
+	part      map[string]int64 // the reservations ended by a settlement; nil: all
 
 	outcome budgets.Outcome
 	left    map[string]int64 // of a reservation or settlement
-	busy    bool             // another transaction holds the attempt of its lease: count it alone
+	busy    bool             // another transaction holds the attempt of the lease: count the item alone
 	err     error
 
 	waiting usageWaiting
@@ -77,7 +76,7 @@ type usageItem struct {
 
 func (i *usageItem) spends() bool { return i.op == spendOp }
 
-// fenced reports whether only the holder of a lease may do it.
+// fenced reports whether the item needs a lease.
 func (i *usageItem) fenced() bool { return i.op == reserveOp || i.op == settleOp }
 
 // countUsage counts a report.
@@ -114,8 +113,8 @@ func countItem(ctx context.Context, c *core.Core, op string, item *usageItem) er
 	return core.Wrap(op, item.err)
 }
 
-// countTogether counts items on the same budgets in one transaction, in their order. Each has its own outcome or error. If it
-// returns an error, the transaction failed as a whole. Unless it waits for them, items whose attempts are locked are busy.
+// countTogether counts items on the same budgets in one transaction, in their order. Each item has its own outcome or error.
+// A returned error means that the transaction failed as a whole. Without waits, items with a locked attempt are busy.
 func countTogether(ctx context.Context, c *core.Core, op string, items []*usageItem, waits bool) error {
 	count := newUsageCount(c, items, waits)
 	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (struct{}, error) {

@@ -11,32 +11,31 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Reserve holds amounts of budgets for the holder of a lease before it uses them: all amounts on all budgets, or nothing. They
-// count against hard limits like usage, for reservations and reports alike, until [Settle]. If the lease ends
-// without that, in whatever way, they return: a later Reserve that needs them looks at the lease, and a job looks within
-// 15 seconds.
+// Reserve holds amounts for the holder of a lease before the work: all amounts on all budgets, or nothing. Until [Settle],
+// reserved amounts count against hard limits like usage. If the lease ends without settling, the amounts return: a later
+// Reserve that needs the amounts checks the lease, and a job checks within 15 seconds.
 //
-// A breach is a result: after a [HardBreach] nothing is reserved, and a [SoftBreach] is reserved. Several reservations of
-// a lease on a budget add up. A budget that does not exist has no limits.
+// A [SoftBreach] is reserved, a [HardBreach] is not. Several reservations of a lease on a budget add up. A budget that does
+// not exist has no limits.
 //
-// Reservations on the same budgets that are made at the same time share transactions with each other and with settlements
-// and reports, as [Report] says. Those in a caller's transaction hold the budgets until it ends. There name all
-// budgets in one call: it locks them in one order, and calls one after the other can meet deadlocks.
+// Concurrent reservations on the same budgets share transactions: see [Report]. A reservation in a caller's transaction holds
+// the budgets until that transaction ends. There, name all budgets in one call, which locks them in one order; separate calls
+// can deadlock.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
 // [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. The errors of [Report] too. Transaction: a constant number of
-// statements for each budget; locks the attempt against its end, but not against renewals, then the budgets, the key and the
-// usage. Safe to repeat with a Key, otherwise it reserves again.
+// statements for each budget; locks the attempt, without blocking renewals, then the budgets, the key and the usage. Safe to
+// repeat with a Key, otherwise the amounts are reserved again.
 func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSpec) (ReserveResult, error) {
 	return holdUsage(ctx, core.Of(eng), "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
 // Settle ends reservations of a lease and counts the used amounts. Amounts up to the reservation always fit, and the rest
 // returns to the budget. A larger amount must fit like a report: otherwise the result is a [HardBreach], nothing is counted,
-// and the reservation stays. Without a reservation it is a report that only the holder of the lease can make. Use [Report]
+// and the reservation stays. Settle also works without a reservation, as a report by the holder of the lease. Use [Report]
 // for usage that must count even if the lease is lost.
 //
-// Errors and transaction: as [Reserve]. Safe to repeat with a Key, otherwise it counts again.
+// Errors and transaction: as [Reserve]. Safe to repeat with a Key, otherwise the amounts count again.
 func Settle(ctx context.Context, eng *engine.Engine, f id.Fence, spec SettleSpec) (ReserveResult, error) {
 	return holdUsage(ctx, core.Of(eng), "settle", f, func() (*usageItem, error) { return spec.item(f) })
 }
@@ -146,14 +145,14 @@ func (c *usageCount) settle(item *usageItem) budgets.Outcome {
 	return outcome
 }
 
-// settleAgain ends the reservation of a lease whose usage another lease has settled.
+// settleAgain ends the reservation of a lease after another lease has settled the usage.
 func (c *usageCount) settleAgain(item *usageItem) {
 	for _, b := range c.budgets {
 		b.free(item.fence, item.covered(b.held[item.fence]))
 	}
 }
 
-// refuse reports whether an item does not fit into one of the budgets. It counts as a breach of the first such budget.
+// refuse reports whether one of the budgets has too little left for an item. The breach counts for the first such budget.
 func (c *usageCount) refuse(item *usageItem, covered []map[string]int64) (outcome budgets.Outcome, refused bool) {
 	for i, b := range c.budgets {
 		refusal, refuses := b.account.Refuses(budgets.Request{
@@ -171,7 +170,7 @@ func (c *usageCount) refuse(item *usageItem, covered []map[string]int64) (outcom
 	return outcome, refused
 }
 
-// covered returns the part of a lease's reservations on a budget that a settlement ends.
+// covered returns the part of a lease's reservations on a budget ended by a settlement.
 func (i *usageItem) covered(held map[string]int64) map[string]int64 {
 	covered := make(map[string]int64, len(held))
 	for dimension, n := range held {

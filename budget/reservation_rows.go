@@ -11,8 +11,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// lockLeases locks the attempts of the leases that reserve or settle, and reads the facts that their fences are judged by.
-// See docs/internals/decisions.md#reservations.
+// lockLeases locks the attempts of reserving and settling leases, and reads the facts for checking their fences. See
+// docs/internals/decisions.md#reservations.
 func (c *usageCount) lockLeases(ctx context.Context) []core.Step {
 	c.facts, c.locked = make(map[id.Fence]*core.LeaseFacts), make(map[id.Fence]bool)
 	if len(c.fences) == 0 {
@@ -85,7 +85,7 @@ func (c *usageCount) readReserved(ctx context.Context, b *countedBudget) []core.
 	})
 }
 
-// look looks at the leases of reservations that are due, and reads the remaining reservations.
+// look checks the leases of reservations due for a check, and reads the remaining reservations.
 func (c *usageCount) look(ctx context.Context, tx *core.Txn) error {
 	var steps []core.Step
 	for _, b := range c.ordered {

@@ -10,15 +10,15 @@ import (
 
 // ReserveSpec describes a reservation.
 type ReserveSpec struct {
-	// Budgets are the budgets that must all have room for the amounts: 1 to [MaxBudgets], such as the budget of
-	// a run, of its user and of its tenant. The first one has the key.
+	// Budgets are 1 to [MaxBudgets] budgets, such as the budget of a run, of its user and of its tenant. All must have the
+	// amounts left. The first budget has the key.
 	Budgets []id.BudgetID
 
-	// Amounts are by dimension, as in [Usage]: an estimate from above, since more than was reserved may be refused.
+	// Amounts are by dimension, as in [Usage]. Estimate from above: usage beyond the reservation may be refused.
 	Amounts map[string]int64
 
-	// Key makes repetitions by the same lease safe, as in [Usage]. For another lease the key is a new one, because the
-	// reservation of the first returns with its lease. Default: each call reserves.
+	// Key makes repetitions by the same lease safe, as in [Usage]. For another lease the key is a new one, because a
+	// reservation ends with its lease. Default: each call reserves.
 	Key string
 }
 
@@ -26,28 +26,28 @@ type ReserveSpec struct {
 type SettleSpec struct {
 	Budgets []id.BudgetID // as in the reservation
 
-	// Used are the amounts that were used, by dimension, as in [Usage]. A dimension that is left out was not used.
+	// Used are the used amounts by dimension, as in [Usage]. A missing dimension was not used.
 	Used map[string]int64
 
-	// Reserved is the part of the lease's reservations on each budget that ends: the amounts of one of several [ReserveSpec].
+	// Reserved is the part of the lease's reservations to end on each budget: the amounts of one of several [ReserveSpec].
 	// Default nil: all amounts.
 	Reserved map[string]int64
 
-	// Key makes repetitions safe, as in [Usage]. If another lease has settled with the key, the usage isn't counted again, and
-	// only the reservation ends. Default: each call counts.
+	// Key makes repetitions safe, as in [Usage]. If another lease has settled with the key, the usage isn't counted again,
+	// and only the reservation ends. Default: each call counts.
 	Key string
 }
 
-// ReserveResult is the result of a reservation, or of its settlement. A breach names the first dimension in byte order of
-// the first such budget. Its ByReservations covers all dimensions and budgets without room.
+// ReserveResult is the result of a reservation or settlement. A breach names the first dimension in byte order of the first
+// such budget. Its ByReservations covers all dimensions and budgets with too little left.
 type ReserveResult struct {
 	Result
 
 	// Budget is the budget of a breach.
 	Budget id.BudgetID
 
-	// Left is the rest after the call, in the dimensions that it names: the hard limit, or the soft limit if there is no
-	// hard one, less the usage and all reservations. Of several budgets it is the least. A dimension without limits is missing.
+	// Left is the rest after the call in the dimensions of the call: the hard limit, or without one the soft limit, less the
+	// usage and all reservations. For several budgets Left has the smallest rest. A dimension without limits is missing.
 	Left map[string]int64
 }
 

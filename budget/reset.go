@@ -10,10 +10,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Reset sets the usage of a budget to 0, forgets the spends of executions, and returns when it is reset next,
-// zero if it has no interval: one interval from now. The counts of breaches stay.
+// Reset sets the usage of a budget to 0 and deletes the recorded spends of executions. The counts of breaches stay. Reset
+// returns the time of the next reset, one interval from now, or zero without an interval.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if its policy can't be read;
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] if the stored limits can't be read;
 // [fferr.ErrContention]. Transaction: locks the budget and its usage.
 func Reset(ctx context.Context, eng *engine.Engine, b id.BudgetID) (time.Time, error) {
 	const op = "reset budget"

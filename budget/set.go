@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Set replaces the limits, the interval, the retention, the labels and CancelOnBreach of an existing budget, whether or
-// not they can be read. Its key, its usage, its reservations and its counts of breaches stay. If the interval changes, a new
-// one begins. A limit below the usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach has
-// an effect on executions that the gate lets in from then on.
+// Set replaces the limits, interval, retention, labels and CancelOnBreach of an existing budget, readable or not. The key,
+// the usage, the reservations and the counts of breaches stay. A new interval begins now. A limit below the usage refuses
+// further reports, and cancels nothing before the next breach. CancelOnBreach applies to executions the gate lets in from
+// then on.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID or a Key; [fferr.ErrContention].
 // Transaction: one statement; locks the budget. Safe to repeat.
@@ -50,11 +50,11 @@ func Set(ctx context.Context, eng *engine.Engine, spec Spec) error {
 	return nil
 }
 
-// Delete deletes a budget with its usage, its reservations and the spends of executions. A budget that doesn't exist has
-// no limits: executions that wait for it are let in, and running ones go on. Keys of reports stay until they expire.
+// Delete deletes a budget with its usage, reservations and recorded spends. A budget that doesn't exist has no limits, so
+// executions waiting for the budget are let in. Keys of reports stay until they expire.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the
-// budget, then its usage and reservations.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the budget, then its usage
+// and reservations.
 func Delete(ctx context.Context, eng *engine.Engine, b id.BudgetID) error {
 	const op = "delete budget"
 	c := core.Of(eng)

@@ -39,33 +39,33 @@ const (
 	WallMs       = "wall_ms"
 )
 
-// Spec describes a budget: limits on amounts that add up, until it is reset.
+// Spec describes a budget.
 type Spec struct {
-	// ID is the id. Default: the id that follows from the Key, or a new one.
+	// ID defaults to the id derived from the Key, or to a new one.
 	ID id.BudgetID
 
-	// Key names the budget in its namespace, as "tenant/acme", in place of an ID, which is derived from both: [id.BudgetIDOf].
-	// At most [MaxKey] bytes. Default: the budget has no key.
+	// Key names the budget in its namespace, as "tenant/acme", in place of an ID: see [id.BudgetIDOf]. At most 512 bytes.
+	// Default: the budget has no key.
 	Key string
 
 	Namespace id.Namespace // of the Key. Default: the engine's
 
-	Limits map[string]Limit // by dimension; a dimension without limits is counted all the same
+	Limits map[string]Limit // by dimension; a dimension without limits counts too
 
-	// ResetEvery resets the budget in this interval, of whole milliseconds, counted from its creation or its last [Reset].
-	// Default 0: only Reset does.
+	// ResetEvery resets the budget in this interval, in whole milliseconds, counted from the creation or the last [Reset].
+	// Default 0: only Reset resets.
 	ResetEvery time.Duration
 
-	// Retention deletes the budget once it has been unused for this long, in whole milliseconds: its last change, breach or
-	// counted usage is as old, and nothing is reserved, waits for it, or would be cancelled by its breach. Delayed work that
-	// names it is no use, so choose more than its delays. It can't have ResetEvery. Default 0: only
-	// [Delete] does.
+	// Retention deletes the budget after so long without a change, a breach or counted usage, in whole milliseconds, unless
+	// an amount is reserved, an execution waits for the budget, or a breach would cancel one. Delayed executions naming the
+	// budget don't prevent this, so choose more than their delays. Can't be combined with ResetEvery. Default 0: only
+	// [Delete] deletes.
 	Retention time.Duration
 
-	// CancelOnBreach cancels the executions that name the budget in [engine.ExecutionSpec.Budgets] and run, or may be claimed, once
-	// the usage reaches a hard limit, or a report, a spend or a settlement would exceed it, whatever is reserved. Executions
-	// that wait, for the budget or for anything else, stay. The source of the cancellations is [CancelSource]. Default:
-	// executions that were let in go on.
+	// CancelOnBreach cancels executions that name the budget in [engine.ExecutionSpec.Budgets] and are running or claimable,
+	// once the usage reaches a hard limit, or a report, a spend or a settlement would exceed one, reservations not counted.
+	// Waiting executions stay. The source of the cancellations is [CancelSource]. Default: executions that were let in
+	// continue.
 	CancelOnBreach bool
 
 	Labels Labels
@@ -73,14 +73,14 @@ type Spec struct {
 
 // Limit limits the amount in one dimension. 0 means no limit.
 type Limit struct {
-	Hard int64 // a report that would exceed it is refused as a whole
-	Soft int64 // a report that exceeds it is applied, and says so
+	Hard int64 // a report that would exceed Hard is refused as a whole
+	Soft int64 // a report above Soft is counted, as a [SoftBreach]
 }
 
-// Labels are texts that are stored and returned with a budget, for people and other programs. The library never
-// interprets them: a hard limit refuses and a soft limit warns, whatever they say. Each has at most [MaxLabel] bytes.
+// Labels are texts stored and returned with a budget, for people and other programs. The library never interprets them. Each
+// has at most 1,024 bytes.
 type Labels struct {
-	ScopeType   string // of its owner, as "tenant" or "flow"
+	ScopeType   string // of the owner, as "tenant" or "flow"
 	ScopeID     string
 	Mode        string // as "strict"
 	OnHardLimit string // as "fail"
@@ -91,29 +91,28 @@ type Labels struct {
 type Created struct {
 	ID        id.BudgetID
 	Duplicate bool // a budget with this id existed, and was not changed
-	Matches   bool // its key, limits, interval, retention, labels and CancelOnBreach are as in the call
+	Matches   bool // key, limits, interval, retention, labels and CancelOnBreach are as in the call
 }
 
-// Usage is a report of amounts that were used. Report each amount once.
+// Usage is a report of used amounts. Report each amount once.
 type Usage struct {
 	Budget id.BudgetID
 
-	// Amounts are by dimension: any name of 1 to [MaxDimension] bytes without control characters. At most [MaxDimensions],
-	// none negative.
+	// Amounts are by dimension: at most 1,000, with any name of 1 to 256 bytes without control characters. None is negative.
 	Amounts map[string]int64
 
-	// These are added to the dimensions [InputTokens], [OutputTokens] and [WallMs] unless they are 0. Then Amounts must not
-	// have the same dimension.
+	// These are added to the dimensions [InputTokens], [OutputTokens] and [WallMs] unless 0. Amounts must then leave out the
+	// dimension.
 	InputTokens  int64
 	OutputTokens int64
-	Wall         time.Duration // in whole milliseconds; the rest is dropped
+	Wall         time.Duration // rounded down to whole milliseconds
 
 	// Key makes repetitions of the report safe: for [KeyKept] the same key on this budget returns the first outcome, and
-	// counts nothing. At most [MaxKey] bytes. Default: each call counts.
+	// counts nothing. At most 512 bytes. Default: each call counts.
 	Key string
 }
 
-// Spend is a report of amounts that an execution has used, and may give back: see [Release].
+// Spend is a report of amounts used by an execution, to be given back by [Release].
 type Spend struct {
 	Budget    id.BudgetID
 	Execution id.ExecutionID
@@ -128,20 +127,20 @@ type Outcome string
 const (
 	Ok             Outcome = "Ok"             // counted, or reserved
 	SoftBreach     Outcome = "SoftBreach"     // the same, and above a soft limit
-	HardBreach     Outcome = "HardBreach"     // neither: it would exceed a hard limit
+	HardBreach     Outcome = "HardBreach"     // neither: the amounts would exceed a hard limit
 	AlreadyApplied Outcome = "AlreadyApplied" // not counted again: see [RecordSpend]
 )
 
-// Result is the result of a report. For a breach it names the first dimension in byte order, with the usage and the limit.
+// Result is the result of a report. A breach names the first dimension in byte order, with the usage and the limit.
 type Result struct {
 	Outcome   Outcome
 	Dimension string
-	Current   int64 // the usage after the report, or without it after a [HardBreach]
-	Reserved  int64 // the amount that leases have reserved: after a [HardBreach], and in a [SoftBreach] of [Reserve] with its amount
+	Current   int64 // the usage after the report, or without the report after a [HardBreach]
+	Reserved  int64 // reserved by leases: set by a [HardBreach], and by a [SoftBreach] of [Reserve], including its own amount
 	Limit     int64
 
-	// ByReservations says that a [HardBreach] would fit without the reservations of other leases: try again later. If it is
-	// false, the usage, the caller's own reservations or the amount itself are too high.
+	// ByReservations says that a [HardBreach] would fit without the reservations of other leases: try again later. Otherwise
+	// the usage, the caller's own reservations or the amount itself are too high.
 	ByReservations bool
 }
 

@@ -44,7 +44,7 @@ func (c *usageCount) write(ctx context.Context, tx *core.Txn) error {
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
-// countBreaches counts breaches, and marks a budget on which reservations change.
+// countBreaches counts breaches, and marks a budget with changed reservations.
 func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []core.Step {
 	a := &b.account
 	if !b.exists || a.Hard+a.Soft == 0 && !b.reservationsChange() {
@@ -57,8 +57,8 @@ func (c *usageCount) countBreaches(ctx context.Context, b *countedBudget) []core
 	}}
 }
 
-// storeOutcomes stores the outcomes under their keys, and drops the keys of items that were not decided: their leases are lost
-// or busy, and another lease may come with the same key.
+// storeOutcomes stores the outcomes under their keys, and drops the keys of undecided items: their leases are lost or busy,
+// and another lease may come with the same key.
 func (c *usageCount) storeOutcomes(ctx context.Context) ([]core.Step, error) {
 	b := c.budgets[0]
 	unused := db.DropBudgetKeysParams{PartitionKey: b.partition}
