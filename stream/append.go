@@ -20,18 +20,18 @@ import (
 
 const opAppendFrames = "append frames"
 
-// Append appends frames to the output stream of an attempt, for the holder of its lease: all of them, with consecutive
-// ids, or none. Readers see them in the order of their ids, which is the order of the commits. Handlers use the Stream of
-// their job, which collects frames and calls this.
+// Append appends frames to the output stream of an attempt, for the holder of the lease: all frames, with consecutive ids,
+// or none. The order of ids is the order of commits. Handlers use the Stream of their job, which collects frames and calls
+// Append.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
 // [fferr.ErrNotActive], and [fferr.ErrNotFound]: nothing was appended; stop work. [fferr.ErrInvalidInput] for more than
-// [MaxFrames], for a payload or a summary that is too large, and for a summary frame that is not a JSON object.
+// [MaxFrames], for a payload or a summary above its limit, and for a summary frame without a JSON object.
 //
-// Transaction: durable frames take one statement, which locks the attempt; others, and all if another transaction holds the
-// attempt, take a transaction that locks the execution and the attempt, waits for each up to two seconds, three times, then
-// fails with [fferr.ErrContention]. In the caller's transaction the attempt stays locked until its end, so that renewals of the
-// lease pass over it: append late. A repetition appends again.
+// Transaction: durable frames take one statement, which locks the attempt. Other frames, or any while another transaction
+// holds the attempt, take a transaction that locks the execution and the attempt. It waits for each up to two seconds, three
+// times, then fails with [fferr.ErrContention]. In the caller's transaction the attempt stays locked until the end, and
+// renewals of the lease skip it: append late. A repetition appends again.
 func Append(ctx context.Context, eng *engine.Engine, l engine.Lease, frames []FrameSpec) (Appended, error) {
 	return AppendBatch(ctx, eng, Batch{Lease: l, Frames: frames})
 }
@@ -51,12 +51,12 @@ func AppendBatch(ctx context.Context, eng *engine.Engine, b Batch) (Appended, er
 	return outcomes[0].Value, outcomes[0].Err
 }
 
-// AppendEach is [Append] for the streams of many leases; in all at most [MaxFrames] frames and [MaxBytes] bytes share a
-// transaction. Outcomes are in input order, and independent: a lost lease affects only its own frames. Each lease may occur once. The error means that nothing was appended, or that the outcome is unknown: see
-// [Batch.Behind]. An item fails with [*fferr.StreamMovedError] if its stream has another number of frames.
+// AppendEach is [Append] for the streams of many leases. At most [MaxFrames] frames and [MaxBytes] bytes share a transaction.
+// Outcomes are in input order and independent: a lost lease affects only its own frames. Each lease may occur once. A
+// returned error means that nothing was appended, or that the outcome is unknown: see [Batch.Behind]. An item fails with
+// [*fferr.StreamMovedError] if its stream has another number of frames.
 //
-// It never waits for locks. If another transaction holds a row that an item needs, its outcome is [fferr.ErrBusy]; repeat that
-// item.
+// AppendEach never waits for locks. An item whose row is locked fails with [fferr.ErrBusy]; repeat the item.
 func AppendEach(ctx context.Context, eng *engine.Engine, batches []Batch) ([]fferr.Outcome[Appended], error) {
 	c := core.Of(eng)
 	for i := range batches {
@@ -100,7 +100,7 @@ func appendFrames(ctx context.Context, c *core.Core, batches []Batch) ([]fferr.O
 	return outcomes, nil
 }
 
-// frameChunks splits items into those whose frames fit into one statement, in lock order.
+// frameChunks splits items into chunks whose frames fit into one statement, in lock order.
 func frameChunks(batches []Batch, items []int) (chunks [][]int) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b int) int {
 		return batches[a].Lease.Fence.Compare(batches[b].Lease.Fence)
@@ -122,8 +122,8 @@ func frameChunks(batches []Batch, items []int) (chunks [][]int) {
 	return chunks
 }
 
-// appendDurable appends the items that have durable frames alone, and whose attempts are not locked, by one statement. It
-// notes which these were.
+// appendDurable appends the items that have only durable frames and whose attempts are not locked, in one statement. It marks
+// the appended items.
 func appendDurable(
 	ctx context.Context, c *core.Core, op string, batches []Batch, items []int, outcomes []fferr.Outcome[Appended], appended []bool,
 ) error {
@@ -172,14 +172,14 @@ func appendDurable(
 	if err != nil || trim.empty() {
 		return err
 	}
-	// The frames are appended. If this fails, a later trim deletes more.
+	// The frames are appended. If the trim fails, a later trim deletes more.
 	_, _ = core.InStatement(ctx, c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
 		return struct{}{}, c.Q.TrimDurableFrames(ctx, conn, trim.params())
 	})
 	return nil
 }
 
-// appendedAt returns the answer for n frames behind which a stream is at a position.
+// appendedAt returns the answer for n frames ending at a position.
 func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 	return Appended{
 		First:  wire.FramePosition{TsMs: tsMs, Seq: seq - int32(n) + 1},
@@ -188,7 +188,7 @@ func appendedAt(tsMs int64, seq int32, frames int64, n int) Appended {
 	}
 }
 
-// appendHeld appends frames under the locks of their execution and attempt, or returns the reason of a refusal.
+// appendHeld appends frames under the locks of the execution and the attempt, or returns the reason of a refusal.
 func appendHeld(ctx context.Context, c *core.Core, op string, b *Batch) (Appended, error) {
 	lock := core.NoFlow
 	if b.Ends {
@@ -244,8 +244,8 @@ type frameColumns struct {
 	storedFrames
 	modes, versions, ttls []string
 	durablePlaces         []int32
-	durable               int32 // how many are durable
-	bestEffort            int   // how many are best-effort
+	durable               int32 // number of durable frames
+	bestEffort            int   // number of best-effort frames
 	patches               []string
 }
 
@@ -273,7 +273,7 @@ func (c *frameColumns) collect(cfg *core.StreamLimits) {
 	}
 }
 
-// number gives the summary frames their versions, up to last.
+// number sets the versions of the summary frames, up to last.
 func (c *frameColumns) number(last int32) {
 	version := int(last) - len(c.patches)
 	for i, mode := range c.modes {

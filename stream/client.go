@@ -13,17 +13,17 @@ import (
 // idleBuffer is how many bytes a client keeps for its next event.
 const idleBuffer = 4 << 10
 
-// client is the connection that events are written to.
+// client is the connection to write events to.
 type client struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
 	written bool         // something waits for a flush
-	buffer  bytes.Buffer // the event that is written
+	buffer  bytes.Buffer // the event being written
 	json    *json.Encoder
-	at      Position // behind the newest frame, which may be hidden
+	at      Position // after the newest frame, which may be hidden
 	had     Position // of the last event
-	trimmed int64    // frames before hidden ones that are no longer kept
+	trimmed int64    // frames missing before hidden frames
 }
 
 func newClient(w http.ResponseWriter, timeout time.Duration, after Position) *client {
@@ -49,8 +49,8 @@ func (c *client) begin(reconnect time.Duration) error {
 	return c.write()
 }
 
-// heartbeat sends a comment, which browsers ignore, or the position behind hidden frames: an event without data only sets
-// their Last-Event-ID.
+// heartbeat sends a comment, which browsers ignore. After hidden frames it sends an event without data, which only sets the
+// browser's Last-Event-ID.
 func (c *client) heartbeat() error {
 	if at := c.moved(); at != "" {
 		fmt.Fprintf(&c.buffer, "id: %s\n\n", at)
@@ -71,7 +71,7 @@ func (c *client) interrupted() error {
 	return c.flush()
 }
 
-// moved returns the position behind hidden frames if the client has not had it, and notes that it has.
+// moved returns the position after hidden frames, and marks it as sent. It returns "" if the client has the position.
 func (c *client) moved() string {
 	if c.at == c.had {
 		return ""
@@ -80,7 +80,7 @@ func (c *client) moved() string {
 	return c.at.String()
 }
 
-// hide passes over a frame.
+// hide skips a frame.
 func (c *client) hide(f *Entry) {
 	c.at = f.Position()
 	c.trimmed += f.Trimmed
@@ -109,7 +109,7 @@ type endData struct {
 	Trimmed int64 `json:"trimmed,omitempty"`
 }
 
-// frame sends a frame, or the end of its attempt.
+// frame sends a frame, or the end of an attempt.
 func (c *client) frame(f *Entry) error {
 	c.at = f.Position()
 	c.had = c.at
@@ -134,7 +134,7 @@ func (c *client) frame(f *Entry) error {
 	return c.event("", at, data)
 }
 
-// end sends the end of an execution that has no attempt after the client's position.
+// end sends the end of an execution without another attempt after the client's position.
 func (c *client) end() error {
 	attempt, closed := c.at.Attempt()
 	text := c.at.String()
@@ -147,7 +147,7 @@ func (c *client) end() error {
 	return c.flush()
 }
 
-// event writes an event: a message if it has no name. Without a position the client keeps the one it has.
+// event writes an event, or a message if the name is empty. Without a position the client keeps the last one.
 func (c *client) event(name, at string, data any) error {
 	if at != "" {
 		fmt.Fprintf(&c.buffer, "id: %s\n", at)
@@ -174,8 +174,8 @@ func (c *client) write() error {
 	return err
 }
 
-// flush sends written events within the timeout. Then it lifts the timeout, which in HTTP/2 also ends a stream that
-// writes nothing.
+// flush sends written events within the timeout. Then it lifts the timeout, which in HTTP/2 also ends a stream that writes
+// nothing.
 func (c *client) flush() error {
 	if !c.written {
 		return nil

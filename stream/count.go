@@ -9,8 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Count returns how many frames the stream of each lease's attempt has, trimmed ones included, in input order. An
-// attempt that does not exist has none. It does not compare the lease: only its holder appends.
+// Count returns the number of frames in the stream of each lease's attempt, trimmed frames included, in input order. An
+// attempt that does not exist has none. Count does not check the lease: only the holder appends.
 //
 // Errors: [fferr.ErrInvalidInput] for more than [engine.MaxBatch] leases. One statement; takes no locks.
 func Count(ctx context.Context, eng *engine.Engine, leases []engine.Lease) ([]int64, error) {
@@ -52,8 +52,7 @@ func countFrames(ctx context.Context, c *core.Core, conn db.DBTX, leases []engin
 	return counts, nil
 }
 
-// movedStream returns the error for a stream, locked by the caller, that has another number of frames than its batch asks
-// for.
+// movedStream returns the error for a stream with another number of frames than the batch expects. The caller holds the lock.
 func movedStream(ctx context.Context, c *core.Core, tx *core.Txn, b *Batch) error {
 	counts, err := countFrames(ctx, c, tx, []engine.Lease{b.Lease})
 	if err != nil {

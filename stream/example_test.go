@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/stream"
 )
 
-// Token is declared once, for the handlers that write the frames and the programs that read them.
+// Token is declared once, for the handlers that write and the programs that read.
 var Token = stream.Frame[string]{Type: "token"}
 
 // A program prints the tokens of an execution as its handler writes them, until the execution ends.

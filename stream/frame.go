@@ -9,16 +9,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Frame declares a type of frames once, for handlers that write them and programs that read them. T is the type of the
-// payload, encoded like the payload of an [engine.Kind]. A Frame is stateless, usually a package variable, and safe for
-// concurrent use.
+// Frame declares a type of frames once, for handlers that write and programs that read. T is the type of the payload, encoded
+// like the payload of an [engine.Kind]. A Frame is stateless, usually a package variable, and safe for concurrent use.
 type Frame[T any] struct {
 	Type  string       // required; at most 256 bytes
 	Mode  Mode         // default [Durable]
 	Codec engine.Codec // default [engine.JSON]
 }
 
-// FrameWriter takes frames: the stream of a worker's job, and its Turn.
+// FrameWriter takes frames. The stream of a worker's job and its Turn are FrameWriters.
 type FrameWriter interface {
 	WriteFrame(ctx context.Context, f FrameSpec) error
 }
@@ -55,13 +54,10 @@ type Typed[T any] struct {
 	Value T
 }
 
-// Tail follows the frames of this type, and the ends of attempts, in the output of an execution, as the function [Tail]
-// does.
+// Tail is the function [Tail] for the frames of this type, and the ends of attempts. [Entry.Trimmed] also counts the missing
+// frames before frames of other types.
 //
-// [Entry.Trimmed] also counts the frames that are missing before frames of other types.
-//
-// Errors: as [Tail]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], after which the tail continues if the
-// loop does.
+// Errors: as [Tail]; [fferr.ErrInvalidInput] if Type is empty; [fferr.DecodeError], after which the loop may continue.
 func (f Frame[T]) Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Typed[T], error] {
 	return func(yield func(Typed[T], error) bool) {
 		if f.Type == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Errors that Authorize may return, wrapped or not, for another answer than 404.
+// Errors for Authorize to return, wrapped or not, for another status than 404.
 var (
 	ErrUnauthorized = errors.New("stream: log in first")  // 401
 	ErrForbidden    = errors.New("stream: not permitted") // 403
@@ -27,32 +27,33 @@ type Config struct {
 	// Authorize returns the execution whose output a request may see. Required. The handler checks nothing else, so an id in
 	// the request is no permission.
 	//
-	// An error refuses the request: 401 for [ErrUnauthorized], 403 for [ErrForbidden], and for all others the 404 of an
-	// execution that does not exist. A 403 only for executions that exist would say which do.
+	// An error refuses the request: 401 for [ErrUnauthorized], 403 for [ErrForbidden]. All other errors become the 404 of an
+	// execution that does not exist, because a 403 shows which executions exist.
 	Authorize func(r *http.Request) (id.ExecutionID, error)
 
-	// Show selects the frames that a page may see, usually by their types. A handler's logs and the output of its
-	// subprocesses are frames too. Default: all are shown.
+	// Show selects the frames a page may see, usually by type. A handler's logs and the output of subprocesses are frames
+	// too. Default: all.
 	Show func(f *Entry) bool
 
-	// Heartbeat is the longest silence: then a comment is sent, which keeps proxies from closing the connection. Default
-	// [DefaultHeartbeat].
+	// Heartbeat is the longest silence. Then the handler sends a comment, which keeps proxies from closing the connection.
+	// Default [DefaultHeartbeat].
 	Heartbeat time.Duration
 
-	// WriteTimeout is how long a client may take to accept an event. A slower one is dropped; it reconnects and misses
-	// nothing. It replaces the timeouts of the [http.Server], which would end a stream. Default [DefaultWriteTimeout].
+	// WriteTimeout is how long a client may take to accept an event. The handler drops a slower client, which reconnects and
+	// misses nothing. WriteTimeout replaces the timeouts of the [http.Server], which would end a stream. Default
+	// [DefaultWriteTimeout].
 	WriteTimeout time.Duration
 
-	// Reconnect is how long browsers wait before they reconnect. Default [DefaultReconnect].
+	// Reconnect is how long browsers wait before reconnecting. Default [DefaultReconnect].
 	Reconnect time.Duration
 
-	// MaxAge limits a connection, because Authorize is only called at its beginning: after a permission is withdrawn the user
-	// reads on for at most so long. The connection ends after three quarters of it or later, so that clients don't reconnect
-	// together. They miss nothing. Default [DefaultMaxAge].
+	// MaxAge limits a connection, because Authorize is only called at the beginning: after a permission is withdrawn, the
+	// user reads for at most MaxAge. The connection ends after three quarters of MaxAge or later, at random, so that clients
+	// don't reconnect together. Clients miss nothing. Default [DefaultMaxAge].
 	MaxAge time.Duration
 
-	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's log.
-	// Use slog.New(slog.DiscardHandler) for none.
+	// Log receives failures of the engine at Warn, and clients that were too slow or left at Debug. Default: the engine's
+	// log.
 	Log *slog.Logger
 }
 
@@ -67,27 +68,27 @@ const (
 // Handler serves the output of an execution, attempt after attempt, to GET requests. Data of events are JSON objects:
 //
 //	message      a frame: {"attempt":0,"epoch":1,"type":"token","mode":"durable","at":1764160000000,"data":"Hello"}. A payload
-//	             that is no text has "base64" instead of "data". "correlation" and "trimmed" (frames before this one that are no
-//	             longer kept, also in ends) are there if they are set. at is in milliseconds since 1970.
-//	gap          durable frames that are no longer kept: {"attempt":0,"frames":12}. Others follow.
+//	             that is no text has "base64" instead of "data". "correlation" and "trimmed" (missing frames before this one,
+//	             also in ends) are there if they are set. at is in milliseconds since 1970.
+//	gap          missing durable frames: {"attempt":0,"frames":12}. Others follow.
 //	attempt      an attempt has ended, and another one may follow: {"attempt":0,"reason":"attempt_failure"}.
 //	end          the execution has ended: {"attempt":1,"reason":"attempt_success"}. reason is missing if it ended between
 //	             attempts. A page closes its EventSource then.
 //	interrupted  the server can't continue now: {}. The client reconnects.
 //
-// A greater "attempt", or another "epoch" in the same attempt, means that the handler runs again. It may write less than
-// before: frames of finished turns and steps are not repeated. So let the handler write a frame before output that it repeats,
-// and clear the page at that frame, not at another attempt or epoch.
+// A greater "attempt", or another "epoch" in the same attempt, means that the handler runs again. Frames of finished turns
+// and steps are not repeated. To let pages drop repeated output, write a frame before the output, and clear the page at that
+// frame, not at another attempt or epoch.
 //
-// The id of an event is the text of an [Position]. Behind hidden frames a heartbeat has an id and no data:
-// browsers keep the id, and see no event. The header Last-Event-ID or, without it, the parameter "after" continues behind it;
-// anything else there is 400. Behind the end the answer is 204, and browsers then stop. They stop after every status but 200,
-// so a database that can't be reached is an event interrupted.
+// The id of an event is the text of a [Position]. A request continues after the position in the header Last-Event-ID or,
+// without the header, in the parameter "after"; a malformed one is 400. After hidden frames a heartbeat has an id and no
+// data: browsers keep the id, and see no event. After the end the status is 204. Browsers stop after every status but 200, so
+// an unreachable database is an event interrupted.
 //
-// A parked client holds no connection to the database, and no client polls. It adds some 10 KB to its connection of the HTTP
-// server, which has 25 KB in HTTP/1.1. A slow client also holds the frames that were read for it: usually 16, at most 128, and
-// a few more. Each client holds a connection of the server until the request's context ends: end the BaseContext of the
-// [http.Server] before its Shutdown. Middleware that replaces the [http.ResponseWriter] needs a method Unwrap.
+// Clients never poll the database, and hold no connection to it while they wait. A client takes some 10 KB beside the 25 KB
+// of an HTTP/1.1 connection. A slow client also holds its unsent frames: usually 16, at most 128, and a few more. Each client
+// holds a connection of the server until the request's context ends: end the BaseContext of the [http.Server] before its
+// Shutdown. Middleware that replaces the [http.ResponseWriter] needs a method Unwrap.
 //
 // Errors: [fferr.ErrInvalidInput].
 func Handler(eng *engine.Engine, cfg Config) (http.Handler, error) {
@@ -159,7 +160,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header.Set("Content-Type", "text/event-stream")
-	header.Set("X-Accel-Buffering", "no") // nginx passes the events on at once
+	header.Set("X-Accel-Buffering", "no") // nginx forwards events at once
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -167,10 +168,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(r.Context(), newClient(w, h.cfg.WriteTimeout, after), x, err)
 }
 
-// notFound answers for executions that don't exist, and for those that the request may not see.
+// notFound answers for executions that don't exist, or that the request may not see.
 func notFound(w http.ResponseWriter) { http.Error(w, "not found", http.StatusNotFound) }
 
-// position returns the position that a request continues at.
+// position returns the position of a request to continue at.
 func position(r *http.Request) (Position, error) {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -189,8 +190,8 @@ func (h *handler) ended(ctx context.Context, x id.ExecutionID, after Position) (
 	return err == nil && closed && page.Closed != nil && page.Closed.Last && len(page.Frames) == 0, err
 }
 
-// serve sends events until the execution ends, the client leaves, the connection is old or the engine fails. err is a failure
-// before the first one.
+// serve sends events until the execution ends, the client leaves, the connection is too old or the engine fails. err is a
+// failure before the first event.
 func (h *handler) serve(ctx context.Context, c *client, x id.ExecutionID, err error) {
 	log := h.cfg.Log.With("execution", x)
 	young, cancel := context.WithTimeout(ctx, h.cfg.MaxAge-rand.N(h.cfg.MaxAge/4+1))
@@ -220,11 +221,10 @@ type value struct {
 	err   error
 }
 
-// buffered is how many values may wait between the tail and the client. There is more than one, so that frames are flushed
-// together.
+// buffered is how many values may wait between the tail and the client: several, so that frames are flushed together.
 const buffered = 4
 
-// follow sends the values of a tail. It flushes when the tail has nothing more at hand. sent is the error of the connection.
+// follow sends the values of a tail, and flushes when no more are ready. sent is the error of the connection.
 func (h *handler) follow(ctx context.Context, c *client, x id.ExecutionID) (err, sent error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var tail sync.WaitGroup

@@ -9,25 +9,25 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Position is a place in the output of an execution, behind a frame or behind an attempt. A tail continues there
-// without a frame twice or a frame lost. The zero value is the beginning. It is comparable, and its text may be kept and
-// handed to clients: it has no secret.
+// Position is a place in the output of an execution, after a frame or after an attempt. A tail continues at a Position
+// without repeating or losing a frame. The zero value is the beginning. Positions are comparable. Their text holds no secret
+// and may be stored or sent to clients.
 type Position struct {
 	attempt         int
 	id              wire.FramePosition
-	number, durable int64 // of all frames, and of the durable ones, up to here
-	closed          bool  // behind the end of the attempt
+	number, durable int64 // number of all frames, and of durable frames, up to here
+	closed          bool  // after the end of the attempt
 }
 
-// Position returns the position behind the frame.
+// Position returns the position after the frame.
 func (f *Entry) Position() Position {
 	return Position{f.Attempt, f.ID, f.Number, f.durable, f.Closed != nil}
 }
 
-// Attempt returns the attempt of the position, and whether the position is behind the end of that attempt.
+// Attempt returns the attempt of the position, and whether the position is after the end of the attempt.
 func (p Position) Attempt() (index int, closed bool) { return p.attempt, p.closed }
 
-// String returns the position's text: five numbers, and "end" behind the end of an attempt.
+// String returns the position's text: five numbers, and "end" after the end of an attempt.
 func (p Position) String() string {
 	text := fmt.Sprintf("%d.%d.%d.%d.%d", p.attempt, p.id.TsMs, p.id.Seq, p.number, p.durable)
 	if p.closed {

@@ -6,9 +6,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// frameRate is the rate of an attempt's best-effort frames, and how many its stream keeps.
+// frameRate is the rate of an attempt's best-effort frames, and how many the stream keeps.
 type frameRate struct {
-	known  bool // there was a frame
+	known  bool // a frame was written before
 	hz     float64
 	lastMs int64
 	keep   int
@@ -17,7 +17,7 @@ type frameRate struct {
 // rateWeight is the weight of a new frame in the moving average.
 const rateWeight = 0.2
 
-// after returns the rate after n more frames at a time. All but the first of them count as 1 ms apart.
+// after returns the rate after n more frames at a time. Frames after the first count as 1 ms apart.
 func (r frameRate) after(b *core.BestEffort, tsMs int64, n int) frameRate {
 	window := 2 * b.TTL.Seconds()
 	for i := range n {
@@ -36,5 +36,5 @@ func (r frameRate) after(b *core.BestEffort, tsMs int64, n int) frameRate {
 	return r
 }
 
-// trimLag returns how many frames more than those to keep a stream may have, so that most appends delete none.
+// trimLag returns how many frames a stream may have beyond the frames to keep, so that most appends delete none.
 func trimLag(keep int) int { return max(16, keep/10) }

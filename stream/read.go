@@ -29,7 +29,7 @@ type Entry struct {
 	Execution id.ExecutionID
 	Attempt   int
 	ID        wire.FramePosition
-	Epoch     int64 // of the lease that wrote it; another one: the handler had begun again; 0: unknown
+	Epoch     int64 // of the lease at the write; another epoch: the handler had begun again; 0: unknown
 	Number    int64 // among all frames of the attempt, from 1; 0: unknown
 
 	Mode           Mode
@@ -38,15 +38,14 @@ type Entry struct {
 	Correlation    string
 	SummaryVersion int // of the attempt's document with this summary frame
 
-	// Trimmed is how many frames before this one, behind the one before it in the answer, are no longer kept. It counts only
-	// best-effort and summary frames, and is 0 if best-effort frames are left out: a lost durable frame is a
-	// [fferr.StreamGapError].
+	// Trimmed is how many frames are missing between this frame and the one before in the answer. It counts only best-effort
+	// and summary frames, and is 0 if best-effort frames are skipped: a lost durable frame is a [fferr.StreamGapError].
 	Trimmed int64
 
-	// Closed is set at the end of an attempt in a tail, which is no frame: ID and Number are the last frame's.
+	// Closed is set at the end of an attempt in a tail, which is no frame. ID and Number then belong to the last frame.
 	Closed *Closed
 
-	durable int64 // durable frames up to this one
+	durable int64 // number of durable frames, this one included
 }
 
 // At returns when the frame was appended.
@@ -67,18 +66,17 @@ const (
 type Closed struct {
 	At     time.Time
 	Reason End
-	Last   bool // the execution has ended: no attempt follows unless it is replayed
+	Last   bool // the execution has ended: only a replay adds an attempt
 }
 
 // Range selects frames of an attempt for [Read].
 type Range struct {
 	Attempt int              // index, from 0
-	From    wire.FrameCursor // first one; default [wire.FrameStart]
-	To      wire.FrameCursor // last one; default [wire.FrameEnd]
+	From    wire.FrameCursor // first frame; default [wire.FrameStart]
+	To      wire.FrameCursor // last frame; default [wire.FrameEnd]
 	Limit   int              // 1 to [MaxPage]; required
 
-	// After begins after an [Entry.Position] instead, in its attempt, to read page after page. Then Attempt and From must be
-	// zero.
+	// After replaces Attempt and From, which must be zero, by an [Entry.Position], to read page after page.
 	After Position
 
 	SkipBestEffort bool
@@ -87,14 +85,15 @@ type Range struct {
 // Page is a part of a stream.
 type Page struct {
 	Frames []Entry
-	Closed *Closed // the attempt has ended, and the stream has no frame behind these; nil otherwise
+	Closed *Closed // the attempt has ended, and these frames are the last; nil otherwise
 }
 
-// Read reads a part of the output stream of an attempt, in the order of its frames. It needs no lease. A stream that does not
+// Read reads a part of the output stream of an attempt, in the order of the frames, without a lease. A stream that does not
 // exist is empty and open.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the execution does not exist; [fferr.ErrCorruption] for a frame that
-// can't be read. Two statements in one round trip; takes no locks. A page is held in memory: 10,000 frames may have 640 MB.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the execution does not exist; [fferr.ErrCorruption] for an
+// unreadable frame. Two statements in one round trip; takes no locks. Memory holds the whole page: 10,000 frames may have 640
+// MB.
 func Read(ctx context.Context, eng *engine.Engine, x id.ExecutionID, r Range) (Page, error) {
 	c := core.Of(eng)
 	const op = "read stream"
@@ -185,7 +184,7 @@ type answer struct {
 	state  *db.ReadStreamsRow
 	closed *Closed
 	frames []Entry
-	more   bool  // there may be frames behind these; set for tails
+	more   bool  // there may be frames after these; set for tails
 	err    error // a row can't be read
 }
 
@@ -202,7 +201,7 @@ func (a *answer) add(k core.StreamKey, row *db.ListFramesRow) {
 	a.err = cmp.Or(a.err, err)
 }
 
-// framesOf returns the parameters that list the frames of reads.
+// framesOf returns the parameters for listing the frames of reads.
 func framesOf(reads []request) db.ListFramesParams {
 	keys := core.NewLeaseArrays(len(reads))
 	p := db.ListFramesParams{}
@@ -217,8 +216,8 @@ func framesOf(reads []request) db.ListFramesParams {
 	return p
 }
 
-// readStreams answers several reads in one round trip. The states are read first: a stream that has ended there has all its
-// frames in the later statement.
+// readStreams answers several reads in one round trip. The states are read first: if a stream has ended there, the later
+// statement has all its frames.
 func readStreams(ctx context.Context, c *core.Core, reads []request) ([]answer, error) {
 	p := framesOf(reads)
 	var states []db.ReadStreamsRow

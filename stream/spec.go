@@ -19,12 +19,12 @@ import (
 // Limits of output streams.
 const (
 	MaxFrames  = 1_000                // frames in one call of [Append]
-	MaxBytes   = 4 << 20              // bytes of their payloads
-	MaxPayload = core.MaxFramePayload // 64 KiB of one payload, unless [engine.StreamConfig.MaxPayload] says less
+	MaxBytes   = 4 << 20              // bytes of payloads in one call
+	MaxPayload = core.MaxFramePayload // 64 KiB of one payload, unless [engine.StreamConfig.MaxPayload] is less
 	MaxSummary = 1 << 20              // bytes of a summary's document
 
-	// MaxSummaryFrames is how many of the frames in one call may be summary frames: the document is merged with each of them
-	// while the attempt is locked.
+	// MaxSummaryFrames is how many frames in one call may be summary frames: each is merged into the document while the
+	// attempt is locked.
 	MaxSummaryFrames = 100
 )
 
@@ -33,7 +33,7 @@ const (
 	maxCorrelation = 1024
 	maxPatchDepth  = 16
 
-	maxPatchExponent = 308 // as far as a float64 goes; jsonb writes such a number out
+	maxPatchExponent = 308 // the range of a float64; jsonb would write such a number out
 )
 
 // Mode is how long a frame is kept.
@@ -52,13 +52,13 @@ const (
 	Stdout = "stdout"
 	Stderr = "stderr"
 	Blob   = "blob"
-	Log    = "log" // a JSON object that a logger has written
+	Log    = "log" // a JSON object written by a logger
 )
 
 // FrameSpec is a frame to append to the output stream of an attempt.
 type FrameSpec struct {
-	// Payload has at most [MaxPayload] bytes of any kind. A summary frame has a JSON object: its members replace the members of
-	// the document, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
+	// Payload has at most [MaxPayload] bytes of any kind. For a summary frame it is a JSON object merged into the document:
+	// members replace members, objects are merged, and null removes a member. The text "__ff_null__" sets a member to null.
 	Payload []byte
 
 	Type        string // default [Event]; at most 256 bytes
@@ -71,16 +71,16 @@ type Batch struct {
 	Lease  engine.Lease
 	Frames []FrameSpec // 1 to [MaxFrames]
 
-	// Behind is how many frames the attempt's stream must have before these: the [Appended.Frames] of the last append, or
-	// [Count]. Then a repetition after an unknown outcome appends nothing twice. Nil: any number.
+	// Behind is how many frames the attempt's stream must have before the batch: the [Appended.Frames] of the last append, or
+	// [Count]. A repetition after an unknown outcome then appends nothing twice. Nil: any number.
 	Behind *int64
 
-	// Ends announces that the caller's transaction will also end the lease. Then [AppendBatch] first takes the locks for the
-	// end, in their order. It is refused elsewhere.
+	// Ends announces that the caller's transaction will also end the lease, so that [AppendBatch] locks in the order of an
+	// end. Refused elsewhere.
 	Ends bool
 }
 
-// behind returns the number of frames that the stream must have; -1 for any.
+// behind returns the number of frames the stream must have; -1 for any.
 func (b *Batch) behind() int64 {
 	if b.Behind == nil {
 		return -1
@@ -88,11 +88,11 @@ func (b *Batch) behind() int64 {
 	return *b.Behind
 }
 
-// Appended is the answer to appended frames. Their ids are consecutive.
+// Appended is the answer to appended frames. The ids are consecutive.
 type Appended struct {
 	First, Last    wire.FramePosition
-	Frames         int64 // of the stream so far, trimmed ones included
-	SummaryVersion int   // of the document after the last summary frame; 0 if there is none among the frames
+	Frames         int64 // of the whole stream, trimmed frames included
+	SummaryVersion int   // of the document after the last summary frame; 0 without summary frames
 }
 
 // storedFrames are frames as columns.
@@ -151,7 +151,7 @@ func checkBatchOfFrames(c *core.Core, b *Batch) error {
 	return nil
 }
 
-// wrapFrame names the frame that an error is about.
+// wrapFrame adds the frame's index to an error.
 func wrapFrame(n int, err error) error {
 	input, ok := errors.AsType[*fferr.InputError](err)
 	if !ok {
@@ -160,8 +160,8 @@ func wrapFrame(n int, err error) error {
 	return &fferr.InputError{Field: fmt.Sprintf("frames[%d].%s", n, input.Field), Reason: input.Reason, Cause: input.Cause}
 }
 
-// Check returns the error with which [Append] would refuse a frame at once, or nil. It does not use the database. A nil engine
-// has the default limits.
+// Check returns the error of an [Append] for an invalid frame, or nil, without the database. A nil engine has the default
+// limits.
 //
 // Errors: [fferr.ErrInvalidInput].
 func Check(eng *engine.Engine, f *FrameSpec) error {
@@ -194,8 +194,8 @@ func checkFrame(f *FrameSpec, maxPayload int) error {
 	return core.Invalid("mode", fmt.Sprintf("is %q", f.Mode))
 }
 
-// checkPatch returns an error for a summary frame's payload that is not a JSON object, is nested too deeply, or has a number
-// that the server would write out in very many digits.
+// checkPatch returns an error for a summary frame's payload if it is not a JSON object, is nested too deeply, or has a number
+// the server would write out in very many digits.
 func checkPatch(payload []byte) error {
 	if !utf8.Valid(payload) || !json.Valid(payload) {
 		return core.Invalid("payload", "is not a JSON object, which a summary frame needs")
@@ -206,7 +206,7 @@ func checkPatch(payload []byte) error {
 	for {
 		token, err := decoder.Token()
 		if err != nil {
-			return nil // the end: it is valid
+			return nil // the end of valid JSON
 		}
 		if depth == 0 && token != json.Delim('{') && token != json.Delim('}') {
 			return core.Invalid("payload", "is JSON, but not an object, which a summary frame needs")

@@ -18,16 +18,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Document is the JSON document that the summary frames of an attempt have made.
+// Document is the JSON document made by the summary frames of an attempt.
 type Document struct {
-	JSON      json.RawMessage // an object; the order of its members is not kept
+	JSON      json.RawMessage // an object; the order of members is not kept
 	Version   int             // number of patches, from 1
 	FirstAt   time.Time       // of the first patch
 	UpdatedAt time.Time       // of the last one
 }
 
-// ReadSummary returns the document that the summary frames of an attempt have made. attempt is its index. It needs no
-// lease, and works until retention deletes the execution.
+// ReadSummary returns the document made by the summary frames of an attempt, given by index. It needs no lease, and works
+// until retention deletes the execution.
 //
 // Errors: [fferr.ErrNotFound] if the attempt has written no summary; [fferr.ErrInvalidInput]. One statement; takes no locks.
 func ReadSummary(ctx context.Context, eng *engine.Engine, x id.ExecutionID, attempt int) (Document, error) {
@@ -51,8 +51,8 @@ func ReadSummary(ctx context.Context, eng *engine.Engine, x id.ExecutionID, atte
 	}, nil
 }
 
-// mergeSummary merges the patches among frames into the document of their attempt, and returns its version and the number
-// of its frames; zeros without patches.
+// mergeSummary merges the patches among frames into the document of the attempt, and returns the document's version and the
+// number of summary frames; zeros without patches.
 func mergeSummary(ctx context.Context, c *core.Core, tx *core.Txn, f *frameColumns, tsMs int64) (row db.MergeSummaryRow, err error) {
 	if len(f.patches) == 0 {
 		return row, nil

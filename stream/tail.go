@@ -21,8 +21,8 @@ type TailOptions struct {
 	SkipBestEffort bool
 }
 
-// Tail follows the output of an execution: its frames in order, attempt after attempt, each once, as soon as they are
-// committed. It needs no lease, and uses no connection while it waits.
+// Tail follows the output of an execution: each committed frame once, in order, attempt after attempt. It needs no lease, and
+// uses no connection while waiting.
 //
 //	for frame, err := range stream.Tail(ctx, eng, execution, stream.TailOptions{}) {
 //		if err != nil {
@@ -31,19 +31,19 @@ type TailOptions struct {
 //		…
 //	}
 //
-// A frame whose Closed is set ends each attempt. If that is not the Last, frames of another attempt may follow, with a
-// greater Attempt. Its handler doesn't write the frames of finished turns and steps again. The tail ends with the execution.
-// It continues at any [Entry.Position], in any process.
+// Each attempt ends with an entry that has Closed set. Unless that is the Last, frames of a greater Attempt may follow, whose
+// handler doesn't write the frames of finished turns and steps again. The tail ends with the execution. Another tail
+// continues at any [Entry.Position], in any process.
 //
-// All tails of an engine share their reads, one at a time, and the connection of [engine.Engine.Listen]. A notification wakes a
-// tail; once a second, or five times while none arrive, a poll looks for all of them. After its first read a tail survives
-// outages: it tries again until the database is back.
+// All tails of an engine share their reads, one at a time, and the connection of [engine.Engine.Listen]. A tail reads after a
+// notification. A poll for all tails runs once a second, or five times a second while no notifications arrive. After the
+// first read a tail survives outages: it retries until the database is back.
 //
 // Errors: ctx's error, at once; [fferr.ErrNotFound] if the execution does not exist or retention has deleted it;
 // [fferr.ErrInvalidInput], also on an engine bound to a transaction; [fferr.ErrCorruption]; [fferr.ErrUnavailable] or another
-// database error if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. After
-// these it ends. A [*fferr.StreamGapError] says which durable frames are no longer kept; the tail continues behind them if the
-// loop does.
+// database error if the first read fails, or if reads can't succeed any more: the pool is closed, or rights are missing. The
+// tail ends after these errors. After a [*fferr.StreamGapError], which has the number of missing durable frames, the loop may
+// continue.
 func Tail(ctx context.Context, eng *engine.Engine, x id.ExecutionID, o TailOptions) iter.Seq2[Entry, error] {
 	c := core.Of(eng)
 	return func(yield func(Entry, error) bool) {
@@ -72,7 +72,7 @@ type tail struct {
 	execution id.ExecutionID
 	options   TailOptions
 	at        Position
-	again     bool // at is the end of an attempt that a replay may have continued since
+	again     bool // at is the end of an attempt, and a replay may have continued the attempt since
 	size      int  // of the next page
 	yield     func(Entry, error) bool
 }
@@ -121,7 +121,7 @@ func (t *tail) next(ctx context.Context) (bool, error) {
 	return t.close(&a), nil
 }
 
-// after returns the position behind which frames are wanted. The zero value would leave out a frame 0-0.
+// after returns the position to read from. The zero value would leave out a frame 0-0.
 func (t *tail) after() wire.FramePosition {
 	if t.at.number == 0 && t.at.id == (wire.FramePosition{}) {
 		return wire.FramePosition{TsMs: -1}
@@ -129,7 +129,7 @@ func (t *tail) after() wire.FramePosition {
 	return t.at.id
 }
 
-// frame yields a frame, behind the gap before it.
+// frame yields a frame, after the gap before it.
 func (t *tail) frame(f *Entry) bool {
 	if f.Number > 0 {
 		itself := int64(0)
@@ -148,7 +148,7 @@ func (t *tail) frame(f *Entry) bool {
 	return t.yield(*f, nil)
 }
 
-// gap yields the loss of durable frames behind the tail's position.
+// gap yields the loss of durable frames after the tail's position.
 func (t *tail) gap(lost int64) bool {
 	if lost <= 0 {
 		return true
@@ -174,7 +174,7 @@ func (t *tail) close(a *answer) bool {
 	return t.yield(f, nil) && !a.closed.Last
 }
 
-// skip continues behind an attempt that does not exist.
+// skip continues after an attempt that does not exist.
 func (t *tail) skip() bool {
 	t.at.closed = true
 	return !t.options.OneAttempt

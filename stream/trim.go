@@ -12,8 +12,8 @@ import (
 // keptSummaries is how many summary frames a stream keeps. The document has the contents of the others.
 const keptSummaries = 64
 
-// insertFrames inserts the frames of a batch, with the ids that at ends with, and deletes the frames that the stream no
-// longer keeps. kept is the number of its summary frames.
+// insertFrames inserts the frames of a batch, with ids ending with at, and deletes frames beyond the limits of the stream.
+// kept is the number of summary frames.
 func insertFrames(ctx context.Context, c *core.Core, tx *core.Txn, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStreamMetaRow, kept int) error {
 	steps := []core.Step{func(conn db.DBTX) error { return c.Q.InsertFrames(ctx, conn, f.params(at)) }}
 	partition, execution, attempt := f.Lease.Execution.Partition(), f.Lease.Execution.UUID(), int32(f.Lease.Attempt)
@@ -52,14 +52,14 @@ func rated(c *core.Core, f *frameColumns, at *db.MoveStreamRow, meta *db.GetStre
 	return put
 }
 
-// durableTrim is the durable frames to delete: of each stream those up to a number.
+// durableTrim is the durable frames to delete: in each stream those up to a number.
 type durableTrim struct {
 	leases  core.LeaseArrays
 	numbers []int64
 	most    int
 }
 
-// add notes a stream that has got n durable frames, now durable in all, if they pass a multiple of the lag.
+// add adds a stream after n new durable frames, now durable in all, if they pass a multiple of the lag.
 func (t *durableTrim) add(maxlen int, stream id.Fence, durable int64, n int) {
 	lag := int64(trimLag(maxlen))
 	if maxlen == 0 || durable <= int64(maxlen) || durable/lag == (durable-int64(n))/lag {
@@ -67,7 +67,7 @@ func (t *durableTrim) add(maxlen int, stream id.Fence, durable int64, n int) {
 	}
 	t.leases.Add(stream)
 	t.numbers = append(t.numbers, durable-int64(maxlen))
-	// Twice as many as can be new, so that earlier frames go too, if there are any.
+	// Twice the most new frames, so that earlier frames go too, if there are any.
 	t.most = 2 * (int(lag) + MaxFrames)
 }
 

@@ -20,7 +20,7 @@ type (
 	tailAnswer = streams.Answer[request, answer]
 )
 
-// hubOf returns the hub of all tails of an engine. It reads from the engine's own pool.
+// hubOf returns the hub of all tails of an engine, which reads from the engine's own pool.
 func hubOf(c *core.Core) *hub {
 	return core.Memory(c, func() *hub {
 		c := c.Base()
@@ -39,8 +39,8 @@ func hubOf(c *core.Core) *hub {
 // maxTailFrames limits the frames of one statement for tails. A frame has at most [MaxPayload] bytes.
 const maxTailFrames = 128
 
-// readTails answers the requests of tails: by two statements in one round trip if they are few, otherwise the states
-// first, and then the frames of the streams that have some.
+// readTails answers the requests of tails: few requests by two statements in one round trip, otherwise by a read of the
+// states and a read of the frames of streams with new frames.
 func readTails(ctx context.Context, c *core.Core, reads []request) ([]tailAnswer, error) {
 	var answers []answer
 	var err error
@@ -121,7 +121,7 @@ func listAhead(ctx context.Context, c *core.Core, reads []request, answers []ans
 	return list()
 }
 
-// pollTails reports which tails may go on.
+// pollTails reports which tails may continue.
 func pollTails(ctx context.Context, c *core.Core, reads []request) ([]bool, error) {
 	answers, err := core.ReadAgain(c, func() ([]answer, error) { return readStates(ctx, c, reads) })
 	if err != nil {
@@ -135,14 +135,14 @@ func pollTails(ctx context.Context, c *core.Core, reads []request) ([]bool, erro
 	return changed, nil
 }
 
-// isPermanent reports whether a failed read would go on to fail: the pool is closed, or the database lacks the tables or
-// the rights.
+// isPermanent reports whether a failed read would fail again: the pool is closed, or the database lacks the tables or the
+// rights.
 func isPermanent(err error) bool {
 	state := pgtx.SQLState(err)
 	return pgtx.IsClosed(err) || strings.HasPrefix(state, "42")
 }
 
-// newest is the position of a stream's newest frame, behind which its later ones come.
+// newest is the position of a stream's newest frame.
 func (a *answer) newest() wire.FramePosition {
 	return wire.FramePosition{TsMs: a.state.TsMs, Seq: a.state.Seq}
 }
@@ -151,8 +151,8 @@ func (a *answer) isAhead(of wire.FramePosition) bool {
 	return a.state != nil && a.newest().Compare(of) > 0
 }
 
-// forTail returns an answer to a tail. Without frames it waits behind the newest position: the frames up to there were
-// committed with it, and are left out or no longer kept.
+// forTail returns an answer to a tail. Without frames the tail waits after the newest position: all frames up to there were
+// committed, and are skipped or no longer kept.
 func (a *answer) forTail(r request) tailAnswer {
 	switch {
 	case a.err != nil:
@@ -175,7 +175,7 @@ func (a *answer) forTail(r request) tailAnswer {
 	return tailAnswer{Wait: true, Next: r}
 }
 
-// clone returns an answer that shares nothing that a reader may change.
+// clone returns an answer that shares nothing mutable.
 func (a answer) clone() answer {
 	a.frames = slices.Clone(a.frames)
 	for i := range a.frames {
