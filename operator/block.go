@@ -30,27 +30,26 @@ type Blocking struct {
 	Rejected Rejection // "" if the execution is blocked for the given reason
 }
 
-// Rejection is the reason that an execution was not blocked.
+// Rejection is the reason an execution was not blocked.
 type Rejection string
 
 // The rejections.
 const (
-	RejectedEnded       Rejection = "execution_not_active"   // it has ended
-	RejectedNotEligible Rejection = "execution_not_eligible" // it is running, granted to a worker, or waiting for something else
+	RejectedEnded       Rejection = "execution_not_active"   // already ended
+	RejectedNotEligible Rejection = "execution_not_eligible" // running, granted to a worker, or waiting for something else
 )
 
-// Block keeps a claimable execution from being claimed until [Unblock]. The reason is one of
-// [state.PausedByOperator], [state.PausedByPolicy], [state.WaitingForCapableWorker], [state.WaitingForBudget] and
-// [state.WaitingForQuota]; the detail is free text of up to 1,024 bytes. Running and waiting executions are left alone
-// and reported in [Blocking.Rejected], which is no error. A deadline still ends a blocked execution.
+// Block keeps a claimable execution from being claimed until [Unblock]. The reason is one of [state.PausedByOperator],
+// [state.PausedByPolicy], [state.WaitingForCapableWorker], [state.WaitingForBudget] and [state.WaitingForQuota]; the detail
+// is free text of up to 1,024 bytes. Running and waiting executions don't change, and are reported in [Blocking.Rejected],
+// not as an error. A deadline still ends a blocked execution.
 //
-// The job unblock_routes also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an
-// admission by its budgets and limits; if the execution names one, blocking for that reason sends it back to
-// the gate.
+// The job unblock_routes also releases executions blocked for [state.WaitingForCapableWorker]. Blocking revokes an admission
+// by budgets and limits. An execution that names a budget or limit and is blocked for that reason returns to the gate.
 //
-// Errors: [fferr.ErrInvalidInput], also for any other reason; [fferr.ErrNotFound]; [fferr.ErrCorruption] if its state can't be
-// read; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, and deletes its grants.
-// Emits nothing. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput], also for any other reason; [fferr.ErrNotFound]; [fferr.ErrCorruption] if the state can't
+// be read; [fferr.ErrContention] if another transaction holds the row. Transaction: locks the execution, and deletes its
+// grants. Emits nothing. Safe to repeat.
 func Block(ctx context.Context, eng *engine.Engine, x id.ExecutionID, reason state.BlockingReason, detail string) (Blocking, error) {
 	const op = "block execution"
 	c := core.Of(eng)
@@ -95,14 +94,14 @@ func Block(ctx context.Context, eng *engine.Engine, x id.ExecutionID, reason sta
 	})
 }
 
-// Unblock makes an execution claimable that a budget, a quota, its route, its lane or an operator blocks. It passes a
-// gate without taking a slot. If expected is not "", the execution must be blocked for that reason; [state.WaitingForChildren]
-// also releases an execution that waits for dependencies, but none of a sequence. In a caller's transaction no worker is woken:
-// call [engine.Engine.Wake] after the commit.
+// Unblock makes an execution claimable if a budget, a quota, its route, its lane or an operator blocks it. The execution
+// skips the gate without taking a slot. If expected is not "", the execution must be blocked for that reason.
+// [state.WaitingForChildren] also releases an execution that waits for dependencies, but none in a sequence. In a caller's
+// transaction workers are not notified: call [engine.Engine.Wake] after the commit.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is not
-// blocked, or for another reason; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution.
-// Emits nothing. A repetition is refused.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is
+// not blocked, or for another reason; [fferr.ErrContention] if another transaction holds the row. Transaction: locks the
+// execution. Emits nothing. A repetition is refused.
 func Unblock(ctx context.Context, eng *engine.Engine, x id.ExecutionID, expected state.BlockingReason) error {
 	const op = "unblock execution"
 	c := core.Of(eng)
@@ -138,13 +137,13 @@ func isBlock(eligibility string) bool {
 	return false
 }
 
-// BlockedFilter selects blocked executions. The zero value selects all of them.
+// BlockedFilter selects blocked executions. The zero value selects all.
 type BlockedFilter struct {
 	Lane   id.LaneID            // "" for every lane
 	Reason state.BlockingReason // "" for any reason; entries with other reasons are read and skipped
 }
 
-// BlockedExecution is an execution that waits until it is unblocked.
+// BlockedExecution is an execution waiting to be unblocked.
 type BlockedExecution struct {
 	ID           id.ExecutionID
 	Lane         id.LaneID
@@ -152,12 +151,13 @@ type BlockedExecution struct {
 	Reason       state.BlockingReason
 	Detail       string // "" if none
 	Since        time.Time
-	Capabilities id.Capabilities // the capabilities it requires of a worker
+	Capabilities id.Capabilities // capabilities required of a worker
 }
 
-// ListBlockedExecutions returns a page of the executions that their route, their lane or an operator blocks, by lane,
-// the longest blocked first. Executions that wait for a budget or quota are not included. after is the [engine.Page.Next] of
-// the previous page with the same filter, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage].
+// ListBlockedExecutions returns a page of the executions blocked by their route, their lane or an operator, by lane, the
+// longest blocked first. Executions waiting for a budget or quota are not included. after is the [engine.Page.Next] of the
+// previous page with the same filter, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
+// [engine.MaxPage].
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing;
 // [fferr.ErrCorruption]. One statement; takes no locks.
@@ -170,7 +170,7 @@ func ListBlockedExecutions(
 	return page, core.Wrap(op, err)
 }
 
-// BlockedExecutions iterates over the executions that [ListBlockedExecutions] lists, a page at a time.
+// BlockedExecutions iterates over the pages of [ListBlockedExecutions].
 func BlockedExecutions(ctx context.Context, eng *engine.Engine, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
 	return core.Pages(func(after string) (engine.Page[BlockedExecution], error) {
 		return ListBlockedExecutions(ctx, eng, filter, after, engine.MaxPage)
@@ -180,7 +180,7 @@ func BlockedExecutions(ctx context.Context, eng *engine.Engine, filter BlockedFi
 // afterLanes sorts after every lane.
 const afterLanes = "\x7f"
 
-// listedReasons are the blocking reasons that the listing contains.
+// listedReasons are the blocking reasons in the listing.
 var listedReasons = []state.BlockingReason{state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator}
 
 func listBlocked(

@@ -18,39 +18,39 @@ import (
 
 // Bulk configures a bulk operation. The zero value changes all matching executions, in batches of [DefaultBulkBatch].
 type Bulk struct {
-	DryRun bool // changes nothing, and counts the executions that match
-	Batch  int  // executions of a transaction, up to [engine.MaxBatch]. Default [DefaultBulkBatch]
+	DryRun bool // only count matching executions
+	Batch  int  // executions in a transaction, up to [engine.MaxBatch]. Default [DefaultBulkBatch]
 
-	// After continues after the position of an earlier run with the same filter, [BulkProgress].Next. Default: the start.
+	// After continues an earlier run with the same filter: [BulkProgress].Next. Default: the start.
 	After string
 
-	// Progress is called after each batch. An error ends the operation, which returns it. Default: not called.
+	// Progress is called after each batch. The operation ends with its error. Default: not called.
 	Progress func(BulkProgress) error
 }
 
 // DefaultBulkBatch is the default of [Bulk].Batch.
 const DefaultBulkBatch = 500
 
-// BulkProgress counts what a bulk operation has done so far.
+// BulkProgress counts the results of a bulk operation so far.
 type BulkProgress struct {
 	Matched int // executions that matched the filter
-	Changed int // executions that are now as requested, whether or not they were before
-	Refused int // executions whose state doesn't allow the change, or that were deleted in the meantime
-	Busy    int // executions that another transaction held. Run the operation again for them
+	Changed int // executions now as requested, whether changed or not
+	Refused int // executions whose state doesn't allow the change, or deleted in the meantime
+	Busy    int // executions held by another transaction: run the operation again
 
 	// Next is the position after the last batch, for [Bulk].After. Empty at the end.
 	Next string
 }
 
-// CancelWhere cancels the executions that match a filter, as [engine.Engine.CancelExecutions] does: members of flows and running
-// work too. Executions that have ended otherwise are refused.
+// CancelWhere cancels the executions that match a filter, as [engine.Engine.CancelExecutions] does, including members of
+// flows and running work. Executions with another outcome are refused.
 //
-// It reads pages of the filter in its order, and changes each page in a transaction that checks them under its locks, so that
-// it may run at the same time as any other operation. Executions that start to match behind the position are left alone.
-// It can be stopped at any time and continued with [Bulk].After, or started again from the beginning.
+// The operation reads pages in the filter's order. Each page is changed in a transaction that locks and checks the
+// executions, so other operations may run at the same time. Executions that start to match before the current position don't
+// change. A stopped operation continues with [Bulk].After, or starts again.
 //
-// Errors: [fferr.ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would keep
-// the locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
+// Errors: [fferr.ErrInvalidInput] for an empty filter, ClaimOrder, a bad option, or in a caller's transaction, which would
+// keep the locks of all batches. Later errors come with the counts so far. Transaction: one for each batch.
 func CancelWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, reason string, bulk Bulk) (BulkProgress, error) {
 	const op = "cancel executions by filter"
 	if err := core.CheckText("reason", reason, engine.MaxCancelReason); err != nil {
@@ -65,10 +65,10 @@ func CancelWhere(ctx context.Context, eng *engine.Engine, filter engine.Executio
 	})
 }
 
-// ReplayWhere replays the executions that match a filter, as [Replay] does with these options. Its batches,
-// errors and repetition are those of [CancelWhere]. Executions that can't be replayed are refused: members of
-// cancelled flows among them, those that lack the step of [ReplayFromStep], and those whose unique key another execution
-// has. An execution that was replayed and failed again may match again, in another run.
+// ReplayWhere replays the executions that match a filter, as [Replay] does with these options. Batches, errors and
+// repetition: see [CancelWhere]. An execution is refused if it can't be replayed: members of cancelled flows, executions
+// without the step of [ReplayFromStep], and executions whose unique key another execution has. An execution that fails again
+// after its replay may match another run.
 func ReplayWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, bulk Bulk, options ...ReplayOption) (BulkProgress, error) {
 	const op = "replay executions by filter"
 	given, err := replayOptionsOf(options)
@@ -79,7 +79,7 @@ func ReplayWhere(ctx context.Context, eng *engine.Engine, filter engine.Executio
 		replay := replaying(ctx, c, op, given)
 		t := replay.Transition(c, ids)
 		t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution, outcomes []fferr.Outcome[Replayed]) error {
-			for _, x := range items { // each changes its own attempts, waits and dependents
+			for _, x := range items { // each replay changes the execution's attempts, waits and dependents
 				refused, err := replayApart(ctx, tx, x, replay, given)
 				if err != nil {
 					return err
@@ -92,8 +92,8 @@ func ReplayWhere(ctx context.Context, eng *engine.Engine, filter engine.Executio
 	})
 }
 
-// replayApart replays one of several executions. A refusal of this execution alone is returned as refused; then nothing of it
-// is changed.
+// replayApart replays one of several executions. If only this execution is refused, refused has the reason, and the execution
+// doesn't change.
 func replayApart(
 	ctx context.Context, tx *core.Txn, x *core.HeldExecution, replay core.Operation[Replayed], given replayOptions,
 ) (refused, err error) {
@@ -116,8 +116,8 @@ func replayApart(
 	return nil, err
 }
 
-// PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Prioritize] does.
-// Others are refused. Its batches, errors and repetition are those of [CancelWhere].
+// PrioritizeWhere changes the priority of the claimable executions that match a filter, as [Prioritize] does. Other
+// executions are refused. Batches, errors and repetition: see [CancelWhere].
 func PrioritizeWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, priority int, bulk Bulk) (BulkProgress, error) {
 	const op = "change priorities by filter"
 	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
@@ -127,9 +127,9 @@ func PrioritizeWhere(ctx context.Context, eng *engine.Engine, filter engine.Exec
 	})
 }
 
-// MoveWhere moves the claimable executions that match a filter to another lane, members of flows too. Priority and age stay.
-// Others are refused: running work stays on its lane, and so do delayed and blocked executions. An idempotency key still
-// belongs to the lane of the creation. Its batches, errors and repetition are those of [CancelWhere]. Emits nothing.
+// MoveWhere moves the claimable executions that match a filter to another lane, including members of flows. Priority and age
+// stay. Running, delayed and blocked executions are refused. An idempotency key still belongs to the lane of the creation.
+// Batches, errors and repetition: see [CancelWhere]. Emits nothing.
 func MoveWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, to id.LaneID, bulk Bulk) (BulkProgress, error) {
 	const op = "move executions by filter"
 	if err := to.Validate(); err != nil {
@@ -154,9 +154,9 @@ func MoveWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionF
 }
 
 // DeleteWhere deletes the ended executions that match a filter, with their attempts, steps, output, waits and keys, as
-// retention would later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as a
-// whole, and called executions whose caller has neither ended nor stored their results. Events stay until they are trimmed. Its
-// batches, errors and repetition are those of [CancelWhere].
+// retention would later. Refused are executions that have not ended, members of flows, because a flow is kept and deleted as
+// a whole, and called executions until their caller has ended or stored their results. Events stay until trimmed. Batches,
+// errors and repetition: see [CancelWhere].
 func DeleteWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionFilter, bulk Bulk) (BulkProgress, error) {
 	const op = "delete executions by filter"
 	deletable := core.Operation[struct{}]{
@@ -189,7 +189,7 @@ func DeleteWhere(ctx context.Context, eng *engine.Engine, filter engine.Executio
 	})
 }
 
-// readAwaited reads which locked executions were called by one that still needs their results.
+// readAwaited reads which locked executions have a caller that still needs their results.
 func readAwaited(ctx context.Context, c *core.Core, conn db.DBTX, items []*core.HeldExecution) error {
 	arrays := core.HeldArrays(items)
 	ords, err := c.Q.ListAwaited(ctx, conn, db.ListAwaitedParams{
@@ -201,8 +201,7 @@ func readAwaited(ctx context.Context, c *core.Core, conn db.DBTX, items []*core.
 	return err
 }
 
-// shortenEach deletes most frames of executions that are about to be deleted, in transactions of its own, if they have more
-// than one transaction should delete.
+// shortenEach deletes most frames of executions about to be deleted, in separate transactions, if there are too many for one.
 func shortenEach(ctx context.Context, c *core.Core, ids []id.ExecutionID, deletable core.Operation[struct{}]) error {
 	var x core.ExecutionArrays
 	for _, execution := range ids {
@@ -272,7 +271,7 @@ func where(
 	}
 }
 
-// count adds the outcomes of a batch. It returns an error that is about more than one execution.
+// count adds the outcomes of a batch. It returns errors about more than one execution.
 func (p *BulkProgress) count(outcomes []error) error {
 	for _, err := range outcomes {
 		switch {
@@ -302,8 +301,8 @@ func refusedByState(err error) bool {
 	return false
 }
 
-// operateEach runs an operation on many executions, up to [engine.MaxBatch] in a transaction. write changes those that judge accepts,
-// in lock order.
+// operateEach runs an operation on many executions, up to [engine.MaxBatch] in a transaction. write changes the accepted
+// executions, in lock order.
 func operateEach[R any](
 	ctx context.Context, c *core.Core, ids []id.ExecutionID, o core.Operation[R], write func(context.Context, *core.Txn, []*core.HeldExecution) error,
 ) ([]error, error) {

@@ -58,7 +58,7 @@ func Example() {
 	}
 }
 
-// Replay all executions of a lane that failed within the last hour, after a look at how many they are.
+// Replay all executions of a lane that failed within the last hour, after a dry run.
 func ExampleReplayWhere() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)

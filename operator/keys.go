@@ -14,15 +14,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// maxKeyGrace is the longest grace, the largest whole number that every JSON reader can represent, in milliseconds.
+// maxKeyGrace is the longest grace in milliseconds, the largest whole number every JSON reader can represent.
 const maxKeyGrace = 1<<53 - 1
 
-// SigningKey describes a key of the keystore. Its secret is never listed.
+// SigningKey describes a key of the keystore, without its secret.
 type SigningKey struct {
 	ID            string
-	Signs         bool      // new tokens and grants are signed with it; true for one key at most
-	Since         time.Time // when it was seeded or rotated in
-	VerifiesUntil time.Time // zero: until the next rotation, or for a key that FlowFabric retired until a day after that
+	Signs         bool      // the key signs new tokens and grants; true for one key at most
+	Since         time.Time // when the key was seeded or rotated in
+	VerifiesUntil time.Time // zero: until the next rotation, or a day longer for a key retired by FlowFabric
 }
 
 // KeySeed is the result of [SeedKey].
@@ -35,19 +35,19 @@ type KeySeed struct {
 // KeyRotation is the result of [RotateKey].
 type KeyRotation struct {
 	Rotated  bool   // false: the key was active already, and nothing changed
-	Previous string // the key that signed before; "" if none did
-	Deleted  int    // retired keys whose grace is over
+	Previous string // the key that signed before; "" if there was none
+	Deleted  int    // retired keys after their grace
 
-	// Waitpoints is how many of the first [MaxCountedWaitpoints] open waitpoints have a token of a key that this call
-	// retired. Those tokens end with the grace, unless [ReissueToken] replaces them.
+	// Waitpoints is how many of the first [MaxCountedWaitpoints] open waitpoints have a token of a key retired by this call.
+	// Such tokens end with the grace, unless [ReissueToken] replaces them.
 	Waitpoints int
 }
 
-// MaxCountedWaitpoints is the largest number of open waitpoints that [RotateKey] looks at.
+// MaxCountedWaitpoints is the largest number of open waitpoints examined by [RotateKey].
 const MaxCountedWaitpoints = 10_000
 
-// Keys lists the keys that sign and verify claim grants, the newest first. Retired keys are listed until a rotation
-// deletes them after their grace. Keys that can't be used, because another program stored a malformed one, are left out.
+// Keys lists the keys that sign and verify claim grants, the newest first. Retired keys are listed until a rotation after
+// their grace deletes them. Malformed keys of other programs are left out.
 //
 // Errors: those of every read. One statement.
 func Keys(ctx context.Context, eng *engine.Engine) ([]SigningKey, error) {
@@ -70,13 +70,13 @@ func Keys(ctx context.Context, eng *engine.Engine) ([]SigningKey, error) {
 	return keys, nil
 }
 
-// SeedKey puts the first key into the keystore. Without a key nothing can be signed. If the keystore has the key, with
-// this secret or another one, nothing changes and the result says so, so all processes may call it when they start.
-// [wire.NewSecret] makes a secret.
+// SeedKey puts the first key into the keystore. Without a key nothing can be signed. If a key with this id exists, nothing
+// changes, and the result compares the secrets: all processes may call SeedKey when they start. [wire.NewSecret] makes a
+// secret.
 //
 // Errors: [fferr.ErrInvalidInput] if the id is not 1 to 64 visible ASCII characters without ":", if the secret does not have
-// 32 bytes, or if another key is active, which [RotateKey] replaces; [fferr.ErrContention].
-// Transaction: locks the keystore against other writers. Safe to repeat.
+// 32 bytes, or if another key is active, which [RotateKey] replaces; [fferr.ErrContention]. Transaction: locks the keystore
+// against other writers. Safe to repeat.
 func SeedKey(ctx context.Context, eng *engine.Engine, kid string, secret wire.Secret) (KeySeed, error) {
 	const op = "seed key"
 	c := core.Of(eng)
@@ -100,17 +100,17 @@ func SeedKey(ctx context.Context, eng *engine.Engine, kid string, secret wire.Se
 	})
 }
 
-// RotateKey lets a new key sign. The keys that signed before verify for the grace, and no longer: a grace of 0 ends a
-// compromised key in this call. Everything that a key signed ends with it, so the grace should be longer than any grant
-// or wait lasts, or [ReissueToken] has to replace the tokens of open waitpoints. The log has their number.
+// RotateKey makes a new key sign. Earlier keys verify for the grace: a grace of 0 ends a compromised key in this call. All
+// tokens and grants signed by a key end with the key, so choose a grace longer than any grant or wait, or replace the tokens
+// of open waitpoints by [ReissueToken]. The log has their number.
 //
-// Other processes remember keys for up to 5 seconds, so they may still accept the tokens of a compromised key for so long.
-// So may this one after a transaction of your own: it can't know of the commit. [engine.Engine.InTx] does.
+// Other processes cache keys for up to 5 seconds, and may accept tokens of a compromised key for so long. So may this process
+// after a transaction of the caller, whose commit it can't see, unless [engine.Engine.InTx] made the transaction.
 //
-// Errors: [fferr.ErrInvalidInput] for a malformed id or secret as with [SeedKey], or a grace that is negative or
-// longer than 2⁵³ milliseconds; [fferr.ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
-// [fferr.ErrContention]. Transaction: locks the keystore against other writers. Safe to repeat: an active key with this secret
-// is left alone.
+// Errors: [fferr.ErrInvalidInput] for a malformed id or secret as with [SeedKey], or a grace that is negative or longer than
+// 2⁵³ milliseconds; [fferr.ErrKeyIDTaken] if a retired key has the id, or an active one with another secret;
+// [fferr.ErrContention]. Transaction: locks the keystore against other writers. Safe to repeat: an active key with this
+// secret doesn't change.
 func RotateKey(ctx context.Context, eng *engine.Engine, kid string, secret wire.Secret, grace time.Duration) (KeyRotation, error) {
 	const op = "rotate key"
 	c := core.Of(eng)
@@ -167,12 +167,12 @@ type heldKey struct {
 	secret wire.Secret
 }
 
-// is reports whether the key has a secret. It takes the same time for all secrets of one length.
+// is compares the key's secret with another, in the same time for all secrets of one length.
 func (k *heldKey) is(secret wire.Secret) bool {
 	return subtle.ConstantTimeCompare(k.secret, secret) == 1
 }
 
-// lockKeys locks the keystore, and returns its keys and the one with the given id, or nil.
+// lockKeys locks the keystore, and returns all keys and the key with the given id, or nil.
 func lockKeys(ctx context.Context, c *core.Core, tx *core.Txn, kid string) ([]db.ListKeysRow, *heldKey, error) {
 	if err := c.Q.LockKeys(ctx, tx); err != nil {
 		return nil, nil, err
@@ -190,7 +190,7 @@ func lockKeys(ctx context.Context, c *core.Core, tx *core.Txn, kid string) ([]db
 	return rows, nil, nil
 }
 
-// signingKid returns the key that signs, of keys in the order of ListKeys, or "".
+// signingKid returns the signing key among keys in the order of ListKeys, or "".
 func signingKid(rows []db.ListKeysRow) string {
 	for _, row := range rows {
 		if row.Active && usableKey(row) {

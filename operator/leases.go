@@ -30,7 +30,7 @@ type RevokeSpec struct {
 	Reason string
 }
 
-// NotRevoked is the reason that no lease was revoked.
+// NotRevoked is the reason no lease was revoked.
 type NotRevoked string
 
 // The reasons.
@@ -50,14 +50,13 @@ type Revoked struct {
 	NotRevoked NotRevoked
 }
 
-// Revoke takes away the lease of a running execution. The execution returns to its lane at once, and the same
-// attempt continues with the next claim. All calls of the former holder fail with [fferr.ErrStaleLease]. Its worker is
-// notified after the commit and cancels the handler, at its next renewal at the latest. The loss does not count as an
-// expired lease. If the execution is not leased any more, or has another lease, nothing is written and
-// [Revoked.NotRevoked] has the reason; so it is for a repetition.
+// Revoke takes away the lease of a running execution. The execution returns to its lane at once, and the next claim continues
+// the same attempt. All calls of the former holder fail with [fferr.ErrStaleLease]. The worker is notified after the commit,
+// and cancels the handler at the next renewal at the latest. The loss does not count as an expired lease. If the execution
+// has no lease or another one, also in a repetition, nothing is written and [Revoked.NotRevoked] has the reason.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention] if another transaction holds its row or its
-// attempt's. Transaction: locks the execution, then its attempt; emits a lease event.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound]; [fferr.ErrContention] if another transaction holds the execution or
+// the attempt. Transaction: locks the execution, then the attempt; emits a lease event.
 func Revoke(ctx context.Context, eng *engine.Engine, spec RevokeSpec) (Revoked, error) {
 	const op = "revoke lease"
 	c := core.Of(eng)
@@ -96,7 +95,7 @@ func Revoke(ctx context.Context, eng *engine.Engine, spec RevokeSpec) (Revoked, 
 	})
 }
 
-// ExpiredLease is a lease that has expired but was not yet taken away.
+// ExpiredLease is an expired lease that was not yet taken away.
 type ExpiredLease struct {
 	id.Fence
 	Label     id.LeaseID // as listed by other programs; not unique, and no fence
@@ -106,17 +105,17 @@ type ExpiredLease struct {
 
 // ExpiredLeaseFilter selects expired leases to list. The zero value selects all.
 type ExpiredLeaseFilter struct {
-	AsOf      time.Time    // leases that expired by this time; default: now, by the database's clock
-	Namespace id.Namespace // of their executions; default: any
+	AsOf      time.Time    // leases expired by this time; default: now, by the database's clock
+	Namespace id.Namespace // of the executions; default: any
 }
 
-// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [engine.Page.Next] of the
-// previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. Background work returns
-// such executions to their lanes within seconds. If the list stays long, no background work runs or other transactions
-// hold the rows.
+// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [engine.Page.Next] of
+// the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. Background work
+// returns such executions to their lanes within seconds. A long list means that no background work runs, or that other
+// transactions hold the rows.
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
-// statement; reads every lease that was due to expire by then, including renewed and released ones; takes no locks.
+// statement; reads every lease due to expire by then, including renewed and released ones; takes no locks.
 func ListExpiredLeases(
 	ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter, after string, limit int,
 ) (engine.Page[ExpiredLease], error) {
@@ -126,7 +125,7 @@ func ListExpiredLeases(
 	return page, core.Wrap(op, err)
 }
 
-// ExpiredLeases iterates over the leases that [ListExpiredLeases] lists, a page at a time.
+// ExpiredLeases iterates over the pages of [ListExpiredLeases].
 func ExpiredLeases(ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
 	return core.Pages(func(after string) (engine.Page[ExpiredLease], error) {
 		return ListExpiredLeases(ctx, eng, filter, after, engine.MaxPage)

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// PausedLane is a lane that workers don't claim from.
+// PausedLane is a lane without claims.
 type PausedLane struct {
 	Lane   id.LaneID
 	Since  time.Time
@@ -25,12 +25,12 @@ type DrainedWorker struct {
 	Since    time.Time
 }
 
-// PauseLane stops all claims from a lane until [ResumeLane], across restarts. Running executions continue,
-// renew their leases and end; new, retried and released ones wait. The lane need not exist yet. Pausing a paused lane
-// only changes the reason, which may be empty and has at most 1,024 bytes.
+// PauseLane stops all claims from a lane until [ResumeLane], across restarts. Running executions continue, renew their leases
+// and end; new, retried and released executions wait. The lane need not exist yet. Pausing a paused lane only changes the
+// reason, which may be empty and has at most 1,024 bytes.
 //
-// No claim by this library that starts after the commit takes anything; one that was under way may still end. A
-// caller's transaction above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
+// Claims of this library that start after the commit take nothing; an earlier claim may still end. A caller's transaction
+// above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func PauseLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, reason string) error {
@@ -45,8 +45,8 @@ func PauseLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, reason s
 	return halt(ctx, c, op, state.HaltedLane, string(lane), reason)
 }
 
-// ResumeLane lets workers claim from a lane again, and wakes them. It does nothing if the lane is not paused. In a
-// caller's transaction no worker is woken: call [engine.Engine.Wake] after the commit.
+// ResumeLane ends the pause of a lane, and notifies the workers. If the lane is not paused, nothing changes. In a caller's
+// transaction workers are not notified: call [engine.Engine.Wake] after the commit.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
 func ResumeLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) error {
@@ -58,10 +58,9 @@ func ResumeLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) error {
 	return goOn(ctx, c, op, state.HaltedLane, string(lane), string(lane))
 }
 
-// DrainWorker stops all claims by a worker instance until [ResumeWorker]. Its running executions continue and
-// are settled. It affects claims like [PauseLane], even if it is called before the instance's first claim. The
-// name of an instance usually belongs to one process run, so a drain is deleted after 30 days; an instance that still
-// runs then claims again.
+// DrainWorker stops all claims by a worker instance until [ResumeWorker]. Running executions continue and are settled. A
+// drain affects claims as [PauseLane] does, and may precede the instance's first claim. The name of an instance usually
+// belongs to one process run, so a drain is deleted after 30 days; an instance still running then claims again.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
 // repeat.
@@ -74,8 +73,8 @@ func DrainWorker(ctx context.Context, eng *engine.Engine, instance id.WorkerInst
 	return halt(ctx, c, op, state.HaltedWorker, string(instance), "")
 }
 
-// ResumeWorker lets a drained worker instance claim again, and wakes the workers. It does nothing if the instance is
-// not drained. In a caller's transaction no worker is woken: the instance claims from its next poll on.
+// ResumeWorker ends the drain of a worker instance, and notifies the workers. If the instance is not drained, nothing
+// changes. In a caller's transaction workers are not notified: the instance claims from its next poll on.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the instance's drain. Safe to
 // repeat.
@@ -88,10 +87,10 @@ func ResumeWorker(ctx context.Context, eng *engine.Engine, instance id.WorkerIns
 	return goOn(ctx, c, op, state.HaltedWorker, string(instance), "")
 }
 
-// DrainWorkers drains the live registered workers that match a filter, as [DrainWorker], and returns their
-// instances, at most [engine.MaxPage]. Those that are drained already are left out, so call it again while it returns
-// [engine.MaxPage]. The filter must name a pool or a lane. Workers that register later are not drained. Since drains go by
-// instance, workers with the same instance in another namespace are drained too.
+// DrainWorkers drains the live registered workers that match a filter, as [DrainWorker] does, and returns their instances, at
+// most [engine.MaxPage]. Drained workers are left out, so repeat the call while it returns [engine.MaxPage]. The filter must
+// name a pool or a lane. Workers registered later are not drained. Since a drain applies to an instance, workers with the
+// same instance in another namespace are drained too.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
 // to repeat.
@@ -112,9 +111,9 @@ func DrainWorkers(ctx context.Context, eng *engine.Engine, filter engine.WorkerF
 	})
 }
 
-// ResumeWorkers resumes the drained workers in the registry that match a filter, as [ResumeWorker], and returns
-// their instances, at most [engine.MaxPage]; call it again while it returns that many. The filter must name a pool or a lane.
-// A drained instance that isn't registered is resumed by its name alone.
+// ResumeWorkers resumes the drained workers in the registry that match a filter, as [ResumeWorker] does, and returns their
+// instances, at most [engine.MaxPage]; repeat the call while it returns that many. The filter must name a pool or a lane.
+// Resume an unregistered instance by [ResumeWorker].
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the drains of the instances. Safe
 // to repeat.
@@ -159,7 +158,7 @@ func instancesOf(names []string) []id.WorkerInstanceID {
 func halt(ctx context.Context, c *core.Core, op string, subject state.Halt, name, reason string) error {
 	_, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
 		if subject == state.HaltedWorker {
-			due.Lost(name) // its next claim takes nothing anyway; this makes it say so at once
+			due.Lost(name) // the next claim is refused anyway; the notification stops the worker at once
 		}
 		return struct{}{}, c.Q.EnsurePause(ctx, conn, db.EnsurePauseParams{
 			Subject: string(subject), Name: name, Reason: reason, NowMs: c.NowMs(),
@@ -168,7 +167,7 @@ func halt(ctx context.Context, c *core.Core, op string, subject state.Halt, name
 	return err
 }
 
-// goOn ends a halt and wakes the workers of the lane, or all workers.
+// goOn ends a halt and notifies the workers of the lane, or all workers.
 func goOn(ctx context.Context, c *core.Core, op string, subject state.Halt, name, lane string) error {
 	_, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (int64, error) {
 		n, err := c.Q.DropPause(ctx, conn, db.DropPauseParams{Subject: string(subject), Name: name})
@@ -202,15 +201,15 @@ func ListPausedLanes(ctx context.Context, eng *engine.Engine, after string, limi
 	return engine.Page[PausedLane](core.PageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) })), nil
 }
 
-// PausedLanes iterates over the lanes that [ListPausedLanes] lists, a page at a time.
+// PausedLanes iterates over the pages of [ListPausedLanes].
 func PausedLanes(ctx context.Context, eng *engine.Engine) iter.Seq2[PausedLane, error] {
 	return core.Pages(func(after string) (engine.Page[PausedLane], error) {
 		return ListPausedLanes(ctx, eng, after, engine.MaxPage)
 	})
 }
 
-// ListDrainedWorkers returns a page of the drained worker instances, in byte order, whether or not they still run.
-// after is the [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
+// ListDrainedWorkers returns a page of the drained worker instances, in byte order, running or not. after is the
+// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
 // [engine.MaxPage].
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
@@ -232,7 +231,7 @@ func ListDrainedWorkers(ctx context.Context, eng *engine.Engine, after string, l
 	return engine.Page[DrainedWorker](core.PageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) })), nil
 }
 
-// DrainedWorkers iterates over the instances that [ListDrainedWorkers] lists, a page at a time.
+// DrainedWorkers iterates over the pages of [ListDrainedWorkers].
 func DrainedWorkers(ctx context.Context, eng *engine.Engine) iter.Seq2[DrainedWorker, error] {
 	return core.Pages(func(after string) (engine.Page[DrainedWorker], error) {
 		return ListDrainedWorkers(ctx, eng, after, engine.MaxPage)

@@ -11,11 +11,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Prioritize changes the priority of a claimable execution, and with it its place in the lane's queue. The priority
-// is clamped to 0..[engine.MaxPriority], as at creation; higher goes first. Running work is left alone.
+// Prioritize changes the priority of a claimable execution, and so its place in the lane's queue. The priority is clamped to
+// 0..[engine.MaxPriority], as at creation; higher goes first. Running work doesn't change.
 //
 // Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible] if the execution is claimed, delayed, blocked,
-// suspended or ended; [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution; emits an
+// suspended or ended; [fferr.ErrContention] if another transaction holds the row. Transaction: locks the execution; emits an
 // operator event, even if the priority stays the same. Safe to repeat.
 func Prioritize(ctx context.Context, eng *engine.Engine, x id.ExecutionID, priority int) error {
 	c := core.Of(eng)
@@ -27,7 +27,7 @@ func Prioritize(ctx context.Context, eng *engine.Engine, x id.ExecutionID, prior
 	return err
 }
 
-// whileClaimable is an operation, without its write, that refuses executions that are not claimable.
+// whileClaimable returns an operation, without its write, for claimable executions only.
 func whileClaimable(op string) core.Operation[struct{}] {
 	return core.Operation[struct{}]{Op: op, Judge: func(x *core.HeldExecution) (none struct{}, acts bool, err error) {
 		if !x.Runnable() || x.EligibilityState != "eligible_now" {
@@ -37,7 +37,7 @@ func whileClaimable(op string) core.Operation[struct{}] {
 	}}
 }
 
-// prioritize clamps a priority and writes it to locked executions, with its events.
+// prioritize clamps a priority and writes it to locked executions, with the events.
 func prioritize(ctx context.Context, c *core.Core, tx *core.Txn, items []*core.HeldExecution, priority int) error {
 	arrays := core.HeldArrays(items)
 	params := db.ChangePrioritiesParams{
@@ -50,14 +50,14 @@ func prioritize(ctx context.Context, c *core.Core, tx *core.Txn, items []*core.H
 	return c.Q.ChangePriorities(ctx, tx, params)
 }
 
-// Delay makes a claimable or delayed execution claimable at a given time, or at once if it has passed. This
-// replaces any earlier delay, including a retry's pause or one that its worker requested: the same attempt continues,
-// and no retry is used. Running work is left alone. Times are compared with the database's clock, in whole
-// milliseconds.
+// Delay makes a claimable or delayed execution claimable at a given time, or at once if the time has passed. Delay replaces
+// any earlier delay, including a retry's pause or a delay requested by the worker: the same attempt continues, and no retry
+// is used. Running work doesn't change. Times are compared with the database's clock, in whole milliseconds.
 //
-// Errors: [fferr.ErrInvalidInput] for a time before 1970; [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotEligible]
-// if the execution is claimed, granted, blocked, suspended or ended, or was created by another program and not adopted yet;
-// [fferr.ErrContention] if another transaction holds its row. Transaction: locks the execution, Emits nothing. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] for a time before 1970; [fferr.ErrNotFound]; [*fferr.StateError] with
+// [fferr.ErrNotEligible] if the execution is claimed, granted, blocked, suspended or ended, or was created by another program
+// and not adopted yet; [fferr.ErrContention] if another transaction holds the row. Transaction: locks the execution. Emits
+// nothing. Safe to repeat.
 func Delay(ctx context.Context, eng *engine.Engine, x id.ExecutionID, until time.Time) error {
 	const op = "delay execution"
 	c := core.Of(eng)

@@ -29,36 +29,38 @@ type ReplayOption func(*replayOptions)
 type replayOptions struct {
 	completed bool
 	dropSteps bool
-	fromStep  string // the first step to drop; "": all of them
+	fromStep  string // the first step to drop; "": all steps
 }
 
-// ReplayCompleted permits the replay of a completed execution, which repeats its effects outside of the kept steps.
+// ReplayCompleted permits the replay of a completed execution, which repeats all effects outside of the kept steps.
 func ReplayCompleted(o *replayOptions) { o.completed = true }
 
-// ReplayWithoutSteps deletes the steps of the execution, so all of them run again.
+// ReplayWithoutSteps deletes the steps of the execution, so all steps run again.
 func ReplayWithoutSteps(o *replayOptions) { o.dropSteps, o.fromStep = true, "" }
 
-// ReplayFromStep keeps the steps that began before the named one, and deletes it and the later ones.
+// ReplayFromStep keeps the steps begun before the named one, and deletes the named step and later steps.
 func ReplayFromStep(name string) ReplayOption {
 	return func(o *replayOptions) { o.dropSteps, o.fromStep = true, name }
 }
 
-// Replay runs an ended execution again. It keeps id, payload, tags and a future deadline, gets all its retries back,
-// and loses its result, failure, cancellation and a past deadline. Its last attempt restarts; earlier ones are kept, and so are
-// its steps, with those of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution requires
-// [ReplayCompleted]. In a flow, unstarted dependents wait for it again, and skipped ones may be replayed next; other dependents
-// ignore its next end. A member that was skipped or never ran waits for its dependencies again: successes count, other
+// Replay runs an ended execution again. The execution keeps its id, payload, tags and a future deadline, gets all retries
+// back, and loses its result, failure, cancellation and a past deadline. The last attempt restarts. Earlier attempts are
+// kept, and so are the steps, also of waits, unless [ReplayFromStep] or [ReplayWithoutSteps] is given. A completed execution
+// requires [ReplayCompleted].
+//
+// In a flow, unstarted dependents wait for the execution again, and skipped dependents may be replayed next; other dependents
+// ignore the next end. A member that was skipped or never ran waits for its dependencies again: successes count, other
 // upstreams must end again.
 //
-// In a sequence, one that the sequence stopped at runs at once, and the sequence goes on after it. Any other waits at the
-// end of the sequence.
+// In a sequence, the execution the sequence stopped at runs at once, and the sequence continues after it. Any other execution
+// waits at the end of the sequence.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrKeyConflict] naming the execution that has its unique key; [*fferr.StateError] with
-// [fferr.ErrNotEnded] or [fferr.ErrCompleted]; [fferr.ErrInvalidInput] for a nil option; [fferr.ErrNotFound] also for a missing
-// step; [fferr.ErrMaxReplays] after ten replays, or the policy's limit; [fferr.ErrFlowTerminal] if its flow was cancelled;
-// [fferr.ErrPruned] if an upstream was pruned with its result; [fferr.ErrContention]. A repetition is refused with
-// [fferr.ErrNotEnded]. Transaction: locks the flow exclusively, the execution, its attempt, then edge groups and dependents, or
-// its sequence; deletes its grants, suspension and waitpoints; emits an operator event.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrKeyConflict] naming the execution with the unique key; [*fferr.StateError] with
+// [fferr.ErrNotEnded] or [fferr.ErrCompleted]; [fferr.ErrInvalidInput] for a nil option; [fferr.ErrNotFound] also for a
+// missing step; [fferr.ErrMaxReplays] after ten replays, or the policy's limit; [fferr.ErrFlowTerminal] if the flow was
+// cancelled; [fferr.ErrPruned] if an upstream was pruned with its result; [fferr.ErrContention]. A repetition is refused with
+// [fferr.ErrNotEnded]. Transaction: locks the flow exclusively, the execution, the attempt, then edge groups and dependents,
+// or the sequence; deletes grants, suspension and waitpoints; emits an operator event.
 func Replay(ctx context.Context, eng *engine.Engine, x id.ExecutionID, options ...ReplayOption) (Replayed, error) {
 	const op = "replay execution"
 	c := core.Of(eng)
@@ -172,8 +174,8 @@ func replay(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecuti
 	return replayed, nil
 }
 
-// replaySteps deletes the steps that a replay does not keep. If it keeps all, it goes on with the calls that the execution
-// failed with, so it waits for their executions again.
+// replaySteps deletes the steps to drop. Without any, a failed execution continues its failed calls, and waits for their
+// executions again.
 func replaySteps(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, given replayOptions) error {
 	if given.dropSteps {
 		return dropSteps(ctx, c, tx, x.ID, given.fromStep)
@@ -185,7 +187,7 @@ func replaySteps(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldEx
 	return err
 }
 
-// dropSteps deletes the steps of an execution from a named one on, or all of them.
+// dropSteps deletes the steps of an execution from a named step on, or all steps.
 func dropSteps(ctx context.Context, c *core.Core, tx *core.Txn, x id.ExecutionID, from string) error {
 	dropped, err := c.Q.DropStepsFrom(ctx, tx, db.DropStepsFromParams{PartitionKey: x.Partition(), ExecutionID: x.UUID(), Name: from})
 	if err == nil && dropped == 0 && from != "" {
@@ -200,7 +202,7 @@ type replayDetails struct {
 	GroupsReset *int   `json:"groups_reset,omitempty"`
 }
 
-// maxReplays returns the largest number of replays that the policy allows. Other programs store some of these policies.
+// maxReplays returns the largest number of replays under a policy. Other programs store some of these policies.
 func maxReplays(policyDocument []byte) int {
 	var stored struct {
 		Most json.RawMessage `json:"max_replay_count"`
@@ -213,10 +215,10 @@ func maxReplays(policyDocument []byte) int {
 	return int(document.DefaultMaxReplayCount)
 }
 
-// retakeUnique gives a locked execution that runs again its unique key, unless it had that only until its first start.
-// It waits for creators of the key.
+// retakeUnique gives a replayed execution its unique key again, unless the key was only held until the first start. The
+// caller holds the execution's lock. retakeUnique waits for creators of the key.
 //
-// Errors: [*fferr.KeyConflictError] if another execution has it.
+// Errors: [*fferr.KeyConflictError] if another execution has the key.
 func retakeUnique(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution) error {
 	if !x.FfxUniqueKey.Valid || x.UniqueLasts == string(engine.WhileWaiting) {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// replayIn updates the flow of a replayed member, whose exclusive lock is held. It takes back the counts of the
-// member's last end or, if that is impossible, makes sure that its next end is not counted again. Completions therefore
-// need not know of replays.
+// replayIn updates the flow of a replayed member, under the flow's exclusive lock. It takes back the counts of the member's
+// last end. Where that is impossible, it prevents the next end from counting again. Completions therefore need not know of
+// replays.
 func replayIn(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
 	partition := x.ID.Partition()
 	rows, err := c.Q.LockFlowRows(ctx, tx, db.LockFlowRowsParams{
@@ -63,7 +63,7 @@ func replayIn(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecu
 	return writeReopening(ctx, c, tx, x, flow, reopen(edges, x.Outcome().Completion(), dismissed > 0))
 }
 
-// checkUpstreamsKept refuses to run a member again without results that it may have read.
+// checkUpstreamsKept refuses to run a member again if results it may have read are gone.
 func checkUpstreamsKept(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, flow id.FlowID) error {
 	const most = 5
 	rows, err := c.Q.ListPrunedUpstreams(ctx, tx, db.ListPrunedUpstreamsParams{
@@ -81,13 +81,13 @@ func checkUpstreamsKept(ctx context.Context, c *core.Core, tx *core.Txn, x *core
 
 // reopening has the changes to the edges from a replayed execution, and to their downstreams.
 type reopening struct {
-	opened, counted []pgtype.UUID // edges to reopen, and edges to mark because they were counted and can't be taken back
+	opened, counted []pgtype.UUID // edges to reopen, and edges to mark because their count can't be taken back
 	groups          db.ReopenEdgesParams
 	blocked         []pgtype.UUID
 }
 
-// reopen decides from edges in order of their downstreams. outcome is how their upstream ended before. If the event of
-// that end was undispatched, no program has counted the unmarked edges.
+// reopen decides from edges in order of their downstreams. outcome is the former end of their upstream. If the event of this
+// end was undispatched, no program has counted the unmarked edges.
 func reopen(edges []db.ListDownstreamGroupsRow, outcome state.CompletionOutcome, undispatched bool) *reopening {
 	r := new(reopening)
 	for len(edges) > 0 {
@@ -158,7 +158,7 @@ type downstream struct{ *db.ListDownstreamGroupsRow }
 
 func (d downstream) exists() bool { return d.LifecyclePhase != "" }
 
-// unstarted reports whether it was never claimed; it may have ended all the same.
+// unstarted reports whether the dependent was never claimed. It may have ended without a claim.
 func (d downstream) unstarted() bool {
 	return d.exists() && !d.HasStarted && d.LifecyclePhase != "active" && d.LifecyclePhase != "suspended" && d.PublicState != "resumable"
 }
@@ -198,8 +198,8 @@ func writeReopening(ctx context.Context, c *core.Core, tx *core.Txn, x *core.Hel
 }
 
 // reopenInbound reports whether a replayed execution that never ran, or was skipped after it had run, waits for its
-// dependencies. It also returns how many groups it reset, because they had become impossible or the execution was
-// skipped.
+// dependencies. It resets a group that had become impossible or whose execution was skipped, and returns the number of reset
+// groups.
 func reopenInbound(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, skipped bool) (waits bool, reset int, err error) {
 	partition, flow := x.ID.Partition(), *x.FlowID
 	group, err := c.Q.LockInboundGroup(ctx, tx, db.LockInboundGroupParams{

@@ -10,10 +10,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// SetLaneRetention sets how long ended executions of a lane are kept unless their policies say otherwise: at least
-// [policy.MinRetention], or [policy.KeepForever]. 0 resets it to [engine.Config.Retention]. It is stored, and applies to all
-// processes and to executions that have already ended. After a reduction the job retain restarts with the oldest
-// end whose event is still stored; the sweep of the job repair_queue finds older executions later.
+// SetLaneRetention sets how long ended executions of a lane are kept unless their policies differ: at least
+// [policy.MinRetention], or [policy.KeepForever]. 0 resets the lane to [engine.Config.Retention]. The setting is stored, and
+// applies to all processes and to executions already ended. After a reduction the job retain restarts with the oldest end
+// whose event is still stored; the sweep of the job repair_queue finds older executions later.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one; waits for a running batch of retention. Safe to
 // repeat.
@@ -60,17 +60,16 @@ func SetLaneRetention(ctx context.Context, eng *engine.Engine, lane id.LaneID, k
 
 // RetentionStatus is the progress of retention.
 type RetentionStatus struct {
-	// LookAfter is how long after its end an execution is first examined: the shortest retention of any execution, and
-	// at most that of events. Executions with longer retentions then wait for their time.
+	// LookAfter is how long after its end an execution is first examined: the shortest retention of any execution, at most
+	// the retention of events. Executions with longer retentions then wait.
 	LookAfter time.Duration
 
-	// NextEnd is the end of the next execution to examine; zero if all were examined. Behind is how late that is; 0 if
-	// on time.
+	// NextEnd is the end of the next execution to examine; zero if all were examined. Behind is the delay; 0 if on time.
 	NextEnd time.Time
 	Behind  time.Duration
 
-	// Waiting is how many executions were examined and wait for their time, or until they are no longer needed. NextDue
-	// is the time of the next check.
+	// Waiting is how many examined executions wait for their time, or until they are no longer needed. NextDue is the time of
+	// the next check.
 	Waiting int64
 	NextDue time.Time
 
@@ -80,7 +79,7 @@ type RetentionStatus struct {
 	DeletedLately int64
 	FlowsDeleted  int64
 
-	// Lanes are the lanes with their own retention, by name, at most [engine.MaxPage].
+	// Lanes are the lanes with a retention of their own, by name, at most [engine.MaxPage].
 	Lanes []LaneRetention
 
 	// Outboxes are the four kinds of events: completion, lease, operator, signal.
@@ -135,7 +134,7 @@ func Retention(ctx context.Context, eng *engine.Engine) (RetentionStatus, error)
 	return status, nil
 }
 
-// instantOf converts a time in milliseconds; 0 means that there is none.
+// instantOf converts a time in milliseconds; 0 is the zero time.
 func instantOf(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

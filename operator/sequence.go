@@ -9,12 +9,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ContinueSequence lets a stopped sequence go on: it passes over the execution that failed, which stays as it is. It does
-// nothing if the sequence is not stopped. To run the failed execution again instead, replay it.
+// ContinueSequence continues a stopped sequence after the failed execution, which doesn't change. If the sequence is not
+// stopped, nothing changes. To run the failed execution again instead, [Replay] it.
 //
 // Errors: [fferr.ErrNotFound] if no execution is in the sequence; [fferr.ErrInvalidInput]; [fferr.ErrContention].
-// Transaction: locks the sequence, and the next execution unless another transaction holds it, which then gets its turn
-// later. Safe to repeat.
+// Transaction: locks the sequence, and the next execution. If another transaction holds the next execution, it starts later.
+// Safe to repeat.
 func ContinueSequence(ctx context.Context, eng *engine.Engine, name engine.SequenceName) error {
 	const op = "continue sequence"
 	c := core.Of(eng)

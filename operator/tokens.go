@@ -11,11 +11,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// WaitpointToken returns the token of an open waitpoint, for a program that signals on behalf of people that it has
-// authenticated itself. The token is a credential, and [wire.WaitpointToken] keeps it out of logs.
+// WaitpointToken returns the token of an open waitpoint, for a program that authenticates people itself and signals on their
+// behalf. The token is a credential, and [wire.WaitpointToken] keeps it out of logs.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the waitpoint is closed, belongs to another execution or has no
-// token, as those that a wait opens. One statement.
+// token, like a waitpoint opened by a wait. One statement.
 func WaitpointToken(ctx context.Context, eng *engine.Engine, x id.ExecutionID, waitpoint id.WaitpointID) (wire.WaitpointToken, error) {
 	const op = "read waitpoint token"
 	c := core.Of(eng)
@@ -31,9 +31,9 @@ func WaitpointToken(ctx context.Context, eng *engine.Engine, x id.ExecutionID, w
 	return wire.WaitpointToken(token), core.Wrap(op, err)
 }
 
-// ReissueToken signs the token of an open waitpoint anew, with the key that signs now. The earlier token is dead from then
-// on. Use it for waitpoints that outlive a rotation of the keys, and for a link that came into wrong hands. If its key
-// signs still, the token stays the same: it depends on nothing but the key and the ids, so rotate the key first.
+// ReissueToken signs the token of an open waitpoint again, with the current signing key. The earlier token is then invalid.
+// Use it for waitpoints that outlive a rotation of keys, and for a leaked link. The token depends only on the key and the
+// ids, and stays the same while its key signs: rotate the key first.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound] for the execution, or if the waitpoint is closed, has expired, belongs
 // to another execution or has no token; [*fferr.EndedError] after the end of the execution; [fferr.ErrUnsupported] if the
