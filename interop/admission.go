@@ -20,7 +20,7 @@ import (
 
 // AdmissionSpec has the options of [CheckAdmission].
 type AdmissionSpec struct {
-	// Jitter spreads the calls that follow a refusal: RetryAfter is longer by a random time up to this. Default 0.
+	// Jitter spreads the calls after a refusal: RetryAfter is longer by a random time up to Jitter. Default 0.
 	Jitter time.Duration
 }
 
@@ -30,31 +30,30 @@ type AdmissionOutcome string
 // The outcomes.
 const (
 	Admitted            AdmissionOutcome = "admitted"
-	AlreadyAdmitted     AdmissionOutcome = "already_admitted"     // by an earlier call; this one took nothing
+	AlreadyAdmitted     AdmissionOutcome = "already_admitted"     // by an earlier call; nothing was taken
 	RateExceeded        AdmissionOutcome = "rate_exceeded"        // not admitted: too many starts in the window
-	ConcurrencyExceeded AdmissionOutcome = "concurrency_exceeded" // not admitted: too many are in use
+	ConcurrencyExceeded AdmissionOutcome = "concurrency_exceeded" // not admitted: too many in use
 )
 
 // AdmissionResult is the result of [CheckAdmission].
 type AdmissionResult struct {
 	Outcome    AdmissionOutcome
-	RetryAfter time.Duration // for [RateExceeded]: until the window may have room, and the jitter
+	RetryAfter time.Duration // for [RateExceeded]: the time until the window may admit again, and the jitter
 }
 
-// CheckAdmission asks a quota policy to admit an execution that does not name it, for callers that admit by themselves.
-// An execution that names the policy in its spec is admitted by the gate alone. Both take places and starts of the same policy,
-// and together never more than it allows.
+// CheckAdmission asks a quota policy to admit an execution that does not name the policy, for callers that admit work
+// themselves. An execution that names the policy in its spec is admitted by the gate alone. Both take places and starts of
+// the same policy, and together never more than the policy allows.
 //
-// An admission is a start at once, by the database's clock. It takes a place until [ReleaseAdmission], or until the
-// execution ends. A further call takes nothing while the place is taken and the window since the admission is not over. After
-// the window it takes a further start, and keeps the place. A refusal is a result.
+// An admission counts as a start at once, by the database's clock. It takes a place until [ReleaseAdmission], or until the
+// execution ends. A further call takes nothing while the place is taken and the window of the start is not over. After the
+// window it counts as another start, in the same place. A refusal is a result.
 //
 // Errors: [fferr.ErrInvalidInput], also for an execution that names the policy; [fferr.ErrNotFound] for the policy or the
 // execution; [fferr.ErrEnded]; [fferr.ErrCorruption] for a negative limit; [fferr.ErrContention].
 //
-// Transaction: a constant number of statements; locks the policy at the gate, so that further admissions to it wait for the end
-// of a caller's transaction. Call it there for several policies in the order of their ids, or calls can meet deadlocks. Safe to
-// repeat.
+// Transaction: a constant number of statements; locks the policy at the gate, so that further admissions wait for the end of
+// a caller's transaction. There, check several policies in the order of their ids, to avoid deadlocks. Safe to repeat.
 func CheckAdmission(
 	ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID, spec AdmissionSpec,
 ) (AdmissionResult, error) {
@@ -80,11 +79,11 @@ func CheckAdmission(
 	})
 }
 
-// ReleaseAdmission gives back the place that [CheckAdmission] took for an execution. The start goes on counting
-// until its window is over. A later admission takes a new place and a new start.
+// ReleaseAdmission gives back the place taken by [CheckAdmission] for an execution. The start counts until its window is
+// over. A later admission takes a new place and a new start.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. It is no error if there is no such place, or no such policy.
-// Transaction: two statements; locks the policy at the gate. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. A missing place or policy is no error. Transaction: two statements;
+// locks the policy at the gate. Safe to repeat.
 func ReleaseAdmission(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID, x id.ExecutionID) error {
 	c := core.Of(eng)
 	const op = "release admission"
@@ -124,7 +123,7 @@ type admission struct {
 	windowMs int64
 }
 
-// lock locks the policy at the gate and reads by a later statement.
+// lock locks the policy at the gate, and reads in a later statement.
 func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 	partition, text := a.Core.Partitions.QuotaPartition(a.policy), a.policy.String()
 	err := pgtx.InOneTrip(ctx, tx, lockQuota(ctx, a.Core, a.policy), func(conn db.DBTX) (err error) {
@@ -152,7 +151,7 @@ func (a *admission) lock(ctx context.Context, tx *core.Txn) error {
 	return nil
 }
 
-// ended returns the error for an execution that has ended.
+// ended returns the error for an ended execution.
 func (a *admission) ended(ctx context.Context, tx *core.Txn) error {
 	row, err := a.Q.GetExecutionResult(ctx, tx, db.GetExecutionResultParams{
 		PartitionKey: a.execution.Partition(), ExecutionID: a.execution.UUID(),
@@ -166,7 +165,7 @@ func (a *admission) ended(ctx context.Context, tx *core.Txn) error {
 	return err
 }
 
-// decide compares the policy's use with its limits. It counts only if the bounds have no room.
+// decide compares the policy's use with its limits. It counts the use only if the stored bounds reach a limit.
 func (a *admission) decide(ctx context.Context, tx *core.Txn) (AdmissionResult, error) {
 	f := &a.found
 	a.limit = gate.Limit{Concurrent: gate.None, Starts: gate.None, Held: f.Held, Started: f.Started}
@@ -200,7 +199,8 @@ func (a *admission) decide(ctx context.Context, tx *core.Txn) (AdmissionResult, 
 // holds reports whether the execution has a place.
 func (a *admission) holds() bool { return a.found.AdmittedAtMs > 0 }
 
-// retryAfter returns when the first start leaves the window. Without one, all are admitted and have not started.
+// retryAfter returns the time until the first start leaves the window, or a whole window if no admitted execution has
+// started.
 func (a *admission) retryAfter(firstStartMs int64) time.Duration {
 	waitMs := a.windowMs
 	if firstStartMs > 0 {

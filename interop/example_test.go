@@ -38,8 +38,7 @@ func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
 	return pool, eng
 }
 
-// A scheduler grants work to a worker of its choice, which claims it with the grant. Granting requires a signing key in
-// the database.
+// A scheduler grants work to a worker, which claims the work with the grant. Granting requires a signing key in the database.
 func ExampleIssueClaimGrant() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
@@ -64,7 +63,7 @@ func ExampleIssueClaimGrant() {
 		log.Fatal(err)
 	}
 
-	// The worker that received the message.
+	// The worker, on receiving the message.
 	var received interop.ClaimGrant
 	if err := json.Unmarshal(message, &received); err != nil {
 		log.Fatal(err)
@@ -73,7 +72,7 @@ func ExampleIssueClaimGrant() {
 		Grant: received, Worker: "resizer", Instance: "resizer-7", LeaseTTL: 30 * time.Second,
 	})
 	if errors.Is(err, fferr.ErrGrantExpired) || errors.Is(err, fferr.ErrInvalidGrant) || errors.Is(err, fferr.ErrNotLeaseable) {
-		return // another worker holds it, or it was returned to its lane
+		return // held by another worker, or returned to the lane
 	}
 	if err != nil {
 		log.Fatal(err)

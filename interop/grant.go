@@ -16,31 +16,31 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ClaimGrant permits one worker to claim one execution. It is plain data, to be sent to the worker as JSON or field by
-// field. Anyone with the Key and the worker's ids can use it; only JSON and string conversion render the Key.
+// ClaimGrant permits one worker to claim one execution. Send it to the worker as JSON or field by field. The Key is a secret:
+// together with the worker's ids it suffices to claim. Only JSON and string conversion render the Key.
 type ClaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
+	ExpiresAt time.Time      `json:"expires_at"` // invalid from then on
 }
 
-// ReclaimGrant permits one worker to take over one execution whose lease was lost. It is sent like a [ClaimGrant].
+// ReclaimGrant permits one worker to take over one execution with a lost lease. Send it like a [ClaimGrant].
 type ReclaimGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
+	ExpiresAt time.Time      `json:"expires_at"` // invalid from then on
 }
 
-// ResumeGrant permits one worker to continue the interrupted attempt of one execution. A [ClaimGrant] for such an
-// execution can be converted: ResumeGrant(grant). Other programs issue some with keys of their own: see
+// ResumeGrant permits one worker to continue the interrupted attempt of one execution. A [ClaimGrant] for such an execution
+// can be converted: ResumeGrant(grant). Other programs issue resume grants with keys of their own: see
 // [engine.Config.UnsignedResumeGrants].
 type ResumeGrant struct {
 	Execution id.ExecutionID `json:"execution"`
 	Lane      id.LaneID      `json:"lane,omitempty"`
 	Key       wire.GrantKey  `json:"key,omitempty"`
-	ExpiresAt time.Time      `json:"expires_at"` // can't be used from then on
+	ExpiresAt time.Time      `json:"expires_at"` // invalid from then on
 }
 
 // MaxGrantNote is the longest note stored with a grant, in bytes.
@@ -50,12 +50,12 @@ const MaxGrantNote = 64 << 10
 type GrantSpec struct {
 	Execution    id.ExecutionID
 	Lane         id.LaneID       // expected lane of the execution; "" for any
-	Capabilities id.Capabilities // of the worker; must include all that the execution requires
+	Capabilities id.Capabilities // of the worker; must include all required by the execution
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant can be used: one millisecond to [engine.MaxLeaseTTL]
+	TTL          time.Duration // how long the grant is valid: one millisecond to [engine.MaxLeaseTTL]
 
-	// Notes of the scheduler, stored with the grant but not used here: at most [MaxGrantNote] each.
+	// Notes of the scheduler, stored with the grant and not used here: at most [MaxGrantNote] each.
 	CapabilityHash   string
 	RouteSnapshot    string
 	AdmissionSummary string
@@ -91,7 +91,7 @@ func checkHolder(worker id.WorkerID, instance id.WorkerInstanceID, field string,
 	return core.CheckTTL(field, ttl)
 }
 
-// grantable is a locked execution with the values that decide about a grant or its lease.
+// grantable is a locked execution with the facts for deciding about a grant or a lease.
 type grantable struct {
 	*core.HeldExecution
 	facts db.ReadGrantFactsRow
@@ -134,7 +134,7 @@ func asGrantable(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldEx
 	return &grantable{HeldExecution: x, facts: facts}, nil
 }
 
-// checkLane refuses an execution that is in another lane than expected.
+// checkLane refuses an execution in another lane than expected.
 func (x *grantable) checkLane(lane id.LaneID) error {
 	if lane != "" && string(lane) != x.LaneID {
 		return core.Invalid("lane", fmt.Sprintf("execution %s is on another one, %s", x.ID, x.LaneID))
@@ -142,7 +142,7 @@ func (x *grantable) checkLane(lane id.LaneID) error {
 	return nil
 }
 
-// checkCapabilities refuses a worker without the capabilities that the execution requires.
+// checkCapabilities refuses a worker without the capabilities required by the execution.
 func (x *grantable) checkCapabilities(has id.Capabilities) error {
 	var missing []string
 	for _, token := range x.RequiredCapabilities {
@@ -168,8 +168,7 @@ func (x *grantable) cannot(err error, reason string) error {
 // reclaims returns how many leases the execution has lost.
 func (x *grantable) reclaims() int32 { return max(x.LeaseReclaimCount, 0) }
 
-// notAdmitted returns an error if budgets or limits must still admit the execution. One that was granted before was admitted
-// then.
+// notAdmitted returns an error if budgets or limits must still admit the execution. A granted execution was admitted before.
 func (x *grantable) notAdmitted() error {
 	if x.EligibilityState != "eligible_now" || admits(x.facts.Attached, x.Admitted) {
 		return nil
@@ -177,11 +176,11 @@ func (x *grantable) notAdmitted() error {
 	return x.cannot(fferr.ErrNotLeaseable, "its budgets and limits have not admitted it")
 }
 
-// admits reports whether an execution may be claimed as far as its budgets and limits are concerned. Another program may have
-// made it claimable without them.
+// admits reports whether budgets and limits let an execution be claimed. Another program may have made the execution
+// claimable without an admission.
 func admits(attached, admitted bool) bool { return !attached || admitted }
 
-// deleteGrants deletes grants of an execution that the caller has locked.
+// deleteGrants deletes grants of an execution locked by the caller.
 func deleteGrants(ctx context.Context, c *core.Core, conn db.DBTX, x id.ExecutionID, kinds ...wire.GrantKind) error {
 	params := db.DeleteGrantsParams{PartitionKey: x.Partition(), ExecutionID: x.UUID()}
 	for _, kind := range kinds {

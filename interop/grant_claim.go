@@ -22,8 +22,8 @@ import (
 
 // GrantedClaim describes the use of a claim grant. Only Grant, Worker, Instance and LeaseTTL are required.
 type GrantedClaim struct {
-	// Grant is the grant that the worker received. Without a Key, the newest claim grant issued to Worker and any
-	// instance is used, without verification.
+	// Grant is the grant received by the worker. Without a Key, the newest claim grant issued to Worker and any instance is
+	// used, without verification.
 	Grant    ClaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
@@ -67,17 +67,16 @@ func (s GrantedClaim) terms() (terms, error) {
 	return t, checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
 
-// ClaimExecution uses a claim grant: the worker it was issued to gets the execution's lease. An interrupted attempt
-// continues; otherwise the next one starts.
+// ClaimExecution uses a claim grant: the grant's worker gets the execution's lease. An interrupted attempt continues;
+// otherwise the next attempt starts.
 //
-// Errors: [fferr.ErrInvalidGrant] for a grant of another worker or instance, a forged one or a used one;
-// [fferr.ErrGrantExpired]; [fferr.ErrNotFound]; [fferr.ErrNotLeaseable] if the execution has ended, is running, suspended or
-// waiting for something, or its next attempt is not the expected one; [fferr.ErrHalted] while the lane is paused or the worker
-// drained; [fferr.ErrUnsupported] if a budget or quota has not admitted the execution; [fferr.ErrInvalidInput];
-// [fferr.ErrContention].
+// Errors: [fferr.ErrInvalidGrant] for a grant of another worker or instance, a forged or a used one; [fferr.ErrGrantExpired];
+// [fferr.ErrNotFound]; [fferr.ErrNotLeaseable] if the execution has ended, is running, suspended or waiting, or its next
+// attempt is not the expected one; [fferr.ErrHalted] while the lane is paused or the worker drained; [fferr.ErrUnsupported]
+// if a budget or quota has not admitted the execution; [fferr.ErrInvalidInput]; [fferr.ErrContention].
 //
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed; that call's lease expires.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed; the lease of the first call expires.
 func ClaimExecution(ctx context.Context, eng *engine.Engine, spec GrantedClaim) (engine.Claimed, error) {
 	c := core.Of(eng)
 	const op = "claim execution"
@@ -104,7 +103,7 @@ func ClaimExecution(ctx context.Context, eng *engine.Engine, spec GrantedClaim) 
 	})
 }
 
-// checkShown refuses an invalid grant of a worker. Without a key it looks for a grant that was issued to the worker.
+// checkShown refuses an invalid grant of a worker. Without a key, the worker must have been issued a grant.
 func checkShown(
 	ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, p presented, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
@@ -126,14 +125,13 @@ func checkShown(
 }
 
 // IssueGrantAndClaim takes the lease of a claimable or granted execution for an operator, without a grant. Worker and
-// instance are [id.OperatorWorker]. A worker with a grant for the execution loses it. lane is the expected lane, "" for
-// any.
+// instance are [id.OperatorWorker]. A worker's grant for the execution is deleted. lane is the expected lane, "" for any.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrNotLeaseable], [fferr.ErrHalted], [fferr.ErrUnsupported], [fferr.ErrInvalidInput] and
-// [fferr.ErrContention] as in [ClaimExecution].
+// Errors: [fferr.ErrNotFound]; [fferr.ErrNotLeaseable], [fferr.ErrHalted], [fferr.ErrUnsupported], [fferr.ErrInvalidInput]
+// and [fferr.ErrContention] as in [ClaimExecution].
 //
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
 func IssueGrantAndClaim(ctx context.Context, eng *engine.Engine, x id.ExecutionID, lane id.LaneID, leaseTTL time.Duration) (engine.Claimed, error) {
 	c := core.Of(eng)
 	const op = "issue grant and claim"
@@ -167,18 +165,19 @@ type ResumedClaim struct {
 	LeaseTTL time.Duration // one millisecond to [engine.MaxLeaseTTL]
 }
 
-// ClaimFromResumeGrant continues the interrupted attempt of an execution: its lease was lost, whether or not
-// the job expire_leases has handled that, or it was released, delayed or suspended and may continue. A key made by
-// this library must be valid and this worker's, as in [ClaimExecution]. Any other text is refused unless
-// [engine.Config.UnsignedResumeGrants] is set.
+// ClaimFromResumeGrant continues the interrupted attempt of an execution. Either the lease was lost, before or after the job
+// expire_leases ran, or the execution was released, delayed or suspended and may continue. A key made by this library must be
+// valid and this worker's, as in [ClaimExecution]. Any other text is refused unless [engine.Config.UnsignedResumeGrants] is
+// set.
 //
 // Errors: [fferr.ErrInvalidGrant]; [fferr.ErrGrantExpired]; [fferr.ErrNotFound], also if there is no attempt;
-// [fferr.ErrNotLeaseable] if it is leased, ended, suspended, waiting for something or granted to another worker, or its next
-// attempt is a new one; [fferr.ErrReclaimCapExceeded] if this lost lease ends it, which the job expire_leases does;
-// [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [ClaimExecution]; [fferr.ErrContention].
+// [fferr.ErrNotLeaseable] if the execution is leased, ended, suspended, waiting or granted to another worker, or the next
+// attempt is a new one; [fferr.ErrReclaimCapExceeded] if the execution has lost too many leases, and the job expire_leases
+// ends it; [fferr.ErrHalted], [fferr.ErrUnsupported] and [fferr.ErrInvalidInput] as in [ClaimExecution];
+// [fferr.ErrContention].
 //
-// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after
-// an unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
+// Transaction: locks the execution and its attempt, deletes its claim grants; emits a lease event. A repetition after an
+// unknown outcome fails with [fferr.ErrNotLeaseable] if the first call was committed.
 func ClaimFromResumeGrant(ctx context.Context, eng *engine.Engine, spec ResumedClaim) (engine.Claimed, error) {
 	c := core.Of(eng)
 	const op = "claim from resume grant"
@@ -208,7 +207,7 @@ func ClaimFromResumeGrant(ctx context.Context, eng *engine.Engine, spec ResumedC
 		case x.Live():
 			return nil, x.cannot(fferr.ErrNotLeaseable, "its lease has not run out")
 		case x.Active():
-			if x.OwnershipState != "lease_revoked" { // a revocation does not count as a loss
+			if x.OwnershipState != "lease_revoked" { // a revocation is no loss
 				if x.LostTooOften {
 					return nil, &fferr.ReclaimCapError{Execution: x.ID, Reclaims: int(x.reclaims())}
 				}
@@ -239,7 +238,7 @@ type leaseDecision struct {
 	terms terms
 }
 
-// leaseOne gives the lease of one execution if decide, called under its locks, returns one.
+// leaseOne gives the lease of one execution if decide, called under the execution's locks, returns one.
 func leaseOne(
 	ctx context.Context, c *core.Core, op string, x id.ExecutionID, instance id.WorkerInstanceID,
 	decide func(tx *core.Txn, x *grantable) (*leaseDecision, error),
@@ -261,8 +260,8 @@ func leaseOne(
 	return claimed, err
 }
 
-// core.NextAttempt returns the attempt that a claim of the execution continues or opens, or an error if it can't be claimed,
-// with a grant or without.
+// nextAttempt returns the attempt to continue or open by a claim, with a grant or without, or an error if the execution can't
+// be claimed.
 func (x *grantable) nextAttempt() (core.NextAttempt, error) {
 	switch {
 	case x.Terminal():
@@ -366,7 +365,7 @@ func giveLease(ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, ne
 	})
 }
 
-// leasedOf has the facts of a claimed lease for the memory of leases.
+// leasedOf returns the facts of a claimed lease for [core.Core].Leases.
 func leasedOf(claim *engine.Claimed) core.Leased {
 	return core.Leased{Fence: claim.Lease.Fence, Flow: claim.Flow, Limited: claim.Limited, TTL: claim.Lease.TTL}
 }

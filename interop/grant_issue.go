@@ -19,16 +19,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// IssueClaimGrant grants a claimable execution to one worker, and takes it out of its lane until the grant is used or
-// expires.
+// IssueClaimGrant grants a claimable execution to one worker, and takes the execution out of its lane until the grant is used
+// or expires.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrGrantExists] while it is granted; [fferr.ErrNotLeaseable] if it is not claimable;
-// [fferr.ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
-// [fferr.ErrUnsupported] without a signing key; [fferr.ErrHalted] while the
-// lane is paused or the worker drained; [fferr.ErrContention].
+// Errors: [fferr.ErrNotFound]; [fferr.ErrGrantExists] while the execution is granted; [fferr.ErrNotLeaseable] if it is not
+// claimable; [fferr.ErrInvalidInput] for another lane than the execution's, or a worker without the required capabilities;
+// [fferr.ErrUnsupported] without a signing key; [fferr.ErrHalted] while the lane is paused or the worker drained;
+// [fferr.ErrContention].
 //
-// Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after
-// an unknown outcome fails with [fferr.ErrGrantExists] until that grant has expired.
+// Transaction: locks the execution and its attempt, deletes its older claim grants; emits nothing. A repetition after an
+// unknown outcome fails with [fferr.ErrGrantExists] until the first grant has expired.
 func IssueClaimGrant(ctx context.Context, eng *engine.Engine, spec GrantSpec) (ClaimGrant, error) {
 	c := core.Of(eng)
 	const op = "issue claim grant"
@@ -111,14 +111,14 @@ func grantsOf(ctx context.Context, c *core.Core, conn db.DBTX, x *grantable, kin
 	})
 }
 
-// WorkerSpec describes a worker that needs work, and the lane. Capabilities and Kinds are optional.
+// WorkerSpec describes a worker in need of work, and the lane. Capabilities and Kinds are optional.
 type WorkerSpec struct {
 	Lane         id.LaneID
-	Capabilities id.Capabilities // of the worker; executions that require more are skipped
-	Kinds        []string        // that the worker has handlers for; others are skipped. Empty: any kind
+	Capabilities id.Capabilities // of the worker; executions requiring more are skipped
+	Kinds        []string        // with a handler in the worker; others are skipped. Empty: any kind
 	Worker       id.WorkerID
 	Instance     id.WorkerInstanceID
-	TTL          time.Duration // how long the grant can be used: one millisecond to [engine.MaxLeaseTTL]
+	TTL          time.Duration // how long the grant is valid: one millisecond to [engine.MaxLeaseTTL]
 }
 
 func (s WorkerSpec) validate() error {
@@ -128,18 +128,18 @@ func (s WorkerSpec) validate() error {
 	return core.CheckTTL("grant TTL", s.TTL)
 }
 
-// grantPage is the number of claimable executions that ClaimForWorker reads at once.
+// grantPage is how many claimable executions ClaimForWorker reads at once.
 const grantPage = 100
 
-// ClaimForWorker grants the execution of a lane that a claim by this worker would take first: highest priority, then
-// oldest, then by id. It returns false if there is none. It never waits for locks: it skips locked executions, and
-// those that a budget or quota has not admitted.
+// ClaimForWorker grants the execution of a lane that a claim by this worker would take first: highest priority, then oldest,
+// then by id. It returns false if there is none. It never waits for locks, and skips locked executions and executions not
+// admitted by a budget or quota.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrHalted] if there is work and the lane is paused or the worker drained;
 // [fferr.ErrUnsupported] without a signing key.
 //
-// Transaction: reads, then one transaction for the granted execution, as in [IssueClaimGrant]. A repetition
-// after an unknown outcome grants another execution; the first one returns to its lane after its grant expires.
+// Transaction: reads, then one transaction for the granted execution, as in [IssueClaimGrant]. A repetition after an unknown
+// outcome grants another execution; the first one returns to its lane after its grant expires.
 func ClaimForWorker(ctx context.Context, eng *engine.Engine, spec WorkerSpec) (ClaimGrant, bool, error) {
 	c := core.Of(eng)
 	const op = "claim for worker"
@@ -187,7 +187,7 @@ func claimForWorker(ctx context.Context, c *core.Core, op string, spec WorkerSpe
 	}
 }
 
-// grantFirst grants the first candidate that it can lock and that is still claimable.
+// grantFirst grants the first candidate it can lock and that is still claimable.
 func grantFirst(
 	ctx context.Context, c *core.Core, op string, candidates []id.ExecutionID, spec WorkerSpec, key core.SigningKey,
 ) (ClaimGrant, bool, error) {
@@ -225,7 +225,7 @@ func grantFirst(
 		case taken == len(candidates):
 			return ClaimGrant{}, false, err
 		}
-		// Changed since it was read, or one of its grants is locked.
+		// The candidate has changed since the read, or one of its grants is locked.
 		if _, lacks := errors.AsType[*fferr.UnsupportedError](err); !lacks && !errors.Is(err, fferr.ErrBusy) && !errors.Is(err, fferr.ErrNotLeaseable) &&
 			!errors.Is(err, fferr.ErrInvalidInput) {
 			return ClaimGrant{}, false, err
@@ -235,17 +235,16 @@ func grantFirst(
 	return ClaimGrant{}, false, nil
 }
 
-// IssueReclaimGrant permits a worker to take over an execution whose lease expired, was revoked, or was returned to the
-// lane by the job expire_leases. The execution does not change; until the grant is used, a claim can still take
-// it.
+// IssueReclaimGrant permits a worker to take over an execution whose lease expired, was revoked, or was returned to the lane
+// by the job expire_leases. The execution does not change, and may be claimed before the grant is used.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrReclaimCapExceeded] if it has lost as many leases as its policy allows;
+// Errors: [fferr.ErrNotFound]; [fferr.ErrReclaimCapExceeded] after as many lost leases as the policy allows;
 // [fferr.ErrNotReclaimable]; [fferr.ErrInvalidInput] for another lane than the execution's, or a worker without the required
-// capabilities; [fferr.ErrHalted] while the lane is paused or the worker drained; [fferr.ErrUnsupported] without a signing key;
-// [fferr.ErrContention].
+// capabilities; [fferr.ErrHalted] while the lane is paused or the worker drained; [fferr.ErrUnsupported] without a signing
+// key; [fferr.ErrContention].
 //
-// Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; one of them can
-// be used.
+// Transaction: locks the execution and its attempt; emits nothing. A repetition issues another grant; only one of the grants
+// can be used.
 func IssueReclaimGrant(ctx context.Context, eng *engine.Engine, spec GrantSpec) (ReclaimGrant, error) {
 	c := core.Of(eng)
 	const op = "issue reclaim grant"
@@ -278,9 +277,9 @@ type EligibleFilter struct {
 }
 
 // ListEligibleExecutions returns a page of the claimable executions of a lane, in the order of claims. after is the
-// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. It
-// checks neither capabilities nor whether a grant could be issued. Concurrent changes may be missing, or listed
-// executions may no longer be claimable.
+// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
+// [engine.MaxPage]. It checks neither capabilities nor whether a grant could be issued. Executions that become claimable or
+// are claimed meanwhile may be missing or listed.
 //
 // Errors: [fferr.ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
 // filter. One statement, which reads the queue of the lane up to the last item; takes no locks.
@@ -292,7 +291,7 @@ func ListEligibleExecutions(
 	return page, core.Wrap("list eligible executions", err)
 }
 
-// EligibleExecutions iterates over the executions that [ListEligibleExecutions] lists, a page at a time.
+// EligibleExecutions iterates over the pages of [ListEligibleExecutions].
 func EligibleExecutions(ctx context.Context, eng *engine.Engine, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
 	return core.Pages(func(after string) (engine.Page[id.ExecutionID], error) {
 		return ListEligibleExecutions(ctx, eng, filter, after, engine.MaxPage)

@@ -11,14 +11,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// presented is a grant's key that a worker presents, with its kind and execution.
+// presented is a grant's key presented by a worker, with its kind and execution.
 type presented struct {
 	kind      wire.GrantKind
 	key       wire.GrantKey
 	execution id.ExecutionID
 }
 
-// verify returns the worker and the instance that the grant was issued to.
+// verify returns the worker and the instance of the grant.
 //
 // Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired].
 func (p presented) verify(ctx context.Context, c *core.Core, conn db.DBTX, nowMs int64) (id.WorkerID, id.WorkerInstanceID, error) {
@@ -61,7 +61,7 @@ func (p presented) verify(ctx context.Context, c *core.Core, conn db.DBTX, nowMs
 	return signed.Worker, signed.WorkerInstance, nil
 }
 
-// verifyFor is verify for a worker that presents the grant as its own.
+// verifyFor is verify for a worker that presents its own grant.
 func (p presented) verifyFor(
 	ctx context.Context, c *core.Core, conn db.DBTX, nowMs int64, worker id.WorkerID, instance id.WorkerInstanceID,
 ) error {
@@ -72,9 +72,9 @@ func (p presented) verifyFor(
 	return err
 }
 
-// VerifyGrant checks whether a claim grant can be used now: it was issued for this execution, to any worker, and was
-// neither used nor withdrawn. It does not check whether the execution can be leased. The grant's Key determines its
-// expiry; Lane and ExpiresAt are ignored.
+// VerifyGrant checks whether a claim grant is valid now: issued for this execution, to any worker, and neither used nor
+// withdrawn. It does not check whether the execution can be leased. The grant's Key determines the expiry; Lane and ExpiresAt
+// are ignored.
 //
 // Errors: [fferr.ErrInvalidInput] for an execution that can't exist in this database; [fferr.ErrGrantExpired];
 // [fferr.ErrInvalidGrant] with the reason in its [fferr.GrantError]. Only reads.

@@ -17,8 +17,8 @@ import (
 
 // Reclaim describes the use of a reclaim grant. Only Grant, Worker, Instance and LeaseTTL are required.
 type Reclaim struct {
-	// Grant is the grant that the worker received. Without a Key, the newest reclaim grant of the execution that was
-	// issued to Worker and any instance is used, without verification.
+	// Grant is the grant received by the worker. Without a Key, the execution's newest reclaim grant issued to Worker and any
+	// instance is used, without verification.
 	Grant    ReclaimGrant
 	Worker   id.WorkerID
 	Instance id.WorkerInstanceID
@@ -36,18 +36,19 @@ func (s Reclaim) validate() error {
 	return checkHolder(s.Worker, s.Instance, "lease TTL", s.LeaseTTL)
 }
 
-// ReclaimExecution takes over an execution whose lease was lost, whether or not the job expire_leases has handled
-// that. Its attempt ends, and the worker gets the lease of a new one. If the execution has now lost too many leases, it
-// ends as failed, with all consequences, and the call returns [fferr.ErrReclaimCapExceeded]; in this case something was
-// written, even in a caller's transaction.
+// ReclaimExecution takes over an execution whose lease was lost, before or after the job expire_leases ran. The attempt ends,
+// and the worker gets the lease of a new one. An execution with too many lost leases ends as failed, with all consequences,
+// and the call returns [fferr.ErrReclaimCapExceeded]: the only error after which something was written, even in a caller's
+// transaction.
 //
-// Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired]; [fferr.ErrNotFound]; [fferr.ErrNotReclaimable] if its lease has not
-// expired, or it was claimed, ended, suspended or delayed in the meantime; [fferr.ErrReclaimCapExceeded]; [fferr.ErrHalted]
-// while the lane is paused or the worker drained; [fferr.ErrUnsupported]; [fferr.ErrInvalidInput]; [fferr.ErrContention].
+// Errors: [fferr.ErrInvalidGrant], [fferr.ErrGrantExpired]; [fferr.ErrNotFound]; [fferr.ErrNotReclaimable] if the lease has
+// not expired, or the execution was claimed, ended, suspended or delayed in the meantime; [fferr.ErrReclaimCapExceeded];
+// [fferr.ErrHalted] while the lane is paused or the worker drained; [fferr.ErrUnsupported]; [fferr.ErrInvalidInput];
+// [fferr.ErrContention].
 //
-// Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively;
-// deletes its grants; emits a lease event, and a completion event if it ends. A repetition after an unknown outcome
-// fails with [fferr.ErrInvalidGrant] if the first call was committed; that call's lease expires.
+// Transaction: locks the execution and its attempt, and before them the flow of a member that may end, exclusively; deletes
+// the execution's grants; emits a lease event, and a completion event if the execution ends. A repetition after an unknown
+// outcome fails with [fferr.ErrInvalidGrant] if the first call was committed; the lease of the first call expires.
 func ReclaimExecution(ctx context.Context, eng *engine.Engine, spec Reclaim) (engine.Claimed, error) {
 	c := core.Of(eng)
 	const op = "reclaim execution"
@@ -84,7 +85,7 @@ func ReclaimExecution(ctx context.Context, eng *engine.Engine, spec Reclaim) (en
 			}); err != nil {
 				return none, err
 			}
-			// After attempts that another program left above the pointer.
+			// After attempts of another program above the pointer.
 			next.Index = max(x.CurrentIndex, x.NewestIndex) + 1
 		}
 		claim, err := giveLease(ctx, c, tx, x, next, terms{
@@ -99,8 +100,8 @@ func ReclaimExecution(ctx context.Context, eng *engine.Engine, spec Reclaim) (en
 	return claimed, err
 }
 
-// loss returns how many lost leases this one adds, 0 if it was counted when it expired, and whether it exceeds limit
-// or, if that is nil, the policy's limit.
+// loss returns how many lost leases to add, 0 if the loss was counted at the expiry, and whether the sum exceeds limit, or
+// without one the policy's limit.
 func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 	counted := x.Runnable() && x.CurrentOutcome == "lease_expired_reclaimable" && x.LeaseReclaimCount > 0
 	if !counted {
@@ -115,7 +116,7 @@ func (x *grantable) loss(limit *int) (lost int32, tooMany bool) {
 	return lost, x.LostTooOften
 }
 
-// endLost ends an execution that has lost too many leases.
+// endLost ends an execution with too many lost leases.
 func endLost(ctx context.Context, c *core.Core, tx *core.Txn, x *grantable, lost int32) error {
 	ending := core.NewEnding(x.NowMs, state.OutcomeFailed)
 	ending.Params.LostLeases = lost

@@ -12,16 +12,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// QuotaPolicySpec describes a quota: how many of the executions that name it run at once, and how many start within a window.
+// QuotaPolicySpec describes a quota: how many executions naming the policy run at once, and how many start within a window.
 type QuotaPolicySpec struct {
 	ID id.QuotaPolicyID // default: a new one
 
-	// MaxRunning is how many executions run at once, all workers together. An execution takes its place when it is admitted,
-	// and gives it back when it ends or waits. Default 0: no limit.
+	// MaxRunning is how many executions run at once, all workers together. An execution takes its place at the admission, and
+	// gives the place back when it ends or waits. Default 0: no limit.
 	MaxRunning int64
 
-	// MaxStarts is how many executions start within any time of the length Window, which is in whole seconds. Default 0: no
-	// limit.
+	// MaxStarts is how many executions start within any time of the length Window, in whole seconds. Default 0: no limit.
 	MaxStarts int64
 	Window    time.Duration
 }
@@ -32,12 +31,12 @@ type QuotaPolicyCreated struct {
 	Duplicate bool // a policy with this id existed, and was not changed
 }
 
-// CreateQuotaPolicy creates a quota policy, for executions that name it in [engine.ExecutionSpec.QuotaPolicy]. If one with the id of
-// the spec exists, it stays as it is, and the result says so. Executions may name a policy before it exists; it limits those
-// that are admitted after its creation.
+// CreateQuotaPolicy creates a quota policy, for executions that name it in [engine.ExecutionSpec.QuotaPolicy]. An existing
+// policy with the same id doesn't change, and the result is a Duplicate. Executions may name a policy before it exists; the
+// policy limits executions admitted after its creation.
 //
-// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
-// Transaction: one statement. Safe to repeat with an id.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: one statement. Safe to repeat with an
+// id.
 func CreateQuotaPolicy(ctx context.Context, eng *engine.Engine, spec QuotaPolicySpec) (QuotaPolicyCreated, error) {
 	c := core.Of(eng)
 	const op = "create quota policy"
@@ -114,8 +113,8 @@ func GetQuotaPolicy(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID)
 	}, nil
 }
 
-// SetQuotaPolicy replaces the limits of an existing quota policy. Executions that have been admitted keep their places. Once
-// the call has returned, nothing is admitted by the limits before.
+// SetQuotaPolicy replaces the limits of an existing quota policy. Admitted executions keep their places. After the call
+// nothing is admitted by the former limits.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID; [fferr.ErrContention].
 // Transaction: two statements; locks the policy, also at the gate. Safe to repeat.
@@ -139,11 +138,11 @@ func SetQuotaPolicy(ctx context.Context, eng *engine.Engine, spec QuotaPolicySpe
 	return changedQuota(op, spec.ID, n, err)
 }
 
-// DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits: executions that wait for it are let in.
-// Once the call has returned, nothing is refused or admitted by the policy.
+// DeleteQuotaPolicy deletes a quota policy. A policy that doesn't exist has no limits, so waiting executions are let in.
+// After the call nothing is refused or admitted by the policy.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two
-// statements; locks the policy, also at the gate.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two statements; locks the policy,
+// also at the gate.
 func DeleteQuotaPolicy(ctx context.Context, eng *engine.Engine, q id.QuotaPolicyID) error {
 	c := core.Of(eng)
 	const op = "delete quota policy"
@@ -167,7 +166,7 @@ func checkQuota(q id.QuotaPolicyID) error {
 	return nil
 }
 
-// changeQuota changes a quota policy once the transactions have ended that admit by it.
+// changeQuota changes a quota policy after the transactions that admit by the policy have ended.
 func changeQuota(ctx context.Context, c *core.Core, op string, q id.QuotaPolicyID, change core.Step) error {
 	return core.InStatements(ctx, c, op, func(due *core.Notifications) []core.Step {
 		due.Gated()
@@ -175,7 +174,7 @@ func changeQuota(ctx context.Context, c *core.Core, op string, q id.QuotaPolicyI
 	})
 }
 
-// lockQuota locks a quota policy at the gate. A later statement sees the commits of all others until then.
+// lockQuota locks a quota policy at the gate. A later statement sees all commits until then.
 func lockQuota(ctx context.Context, c *core.Core, q id.QuotaPolicyID) core.Step {
 	return func(conn db.DBTX) error {
 		return c.Q.LockQuotaGate(ctx, conn, db.LockQuotaGateParams{
