@@ -12,8 +12,7 @@ var (
 	// [InputError].
 	ErrInvalidInput = sentinel("invalid input")
 
-	// ErrCorruption means a stored value can't be read. Nothing was written; an operator must inspect the value. Carried
-	// by
+	// ErrCorruption means a stored value can't be read. Nothing was written; an operator must inspect the value. Carried by
 	// [CorruptionError].
 	ErrCorruption = sentinel("stored value cannot be read")
 
@@ -83,8 +82,7 @@ var (
 	// written.
 	ErrPruned = sentinel("member was pruned")
 
-	// ErrNotMember means the execution is not a member of the flow; add the execution first. Nothing was written. Carried
-	// by
+	// ErrNotMember means the execution is not a member of the flow; add the execution first. Nothing was written. Carried by
 	// [MemberError].
 	ErrNotMember = sentinel("execution is not a member of the flow")
 

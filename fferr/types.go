@@ -47,8 +47,8 @@ func (e *NotFoundError) Error() string { return e.Entity + " " + e.ID + " not fo
 // Unwrap returns [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// KeyConflictError names the execution or flow that has a key: an idempotency key, a business key, or that of unique
-// work, for which both are empty.
+// KeyConflictError names the execution or flow with a key: an idempotency key, a business key, or the key of unique work, for
+// which both names are empty.
 type KeyConflictError struct {
 	Key          id.IdempotencyKey
 	BusinessKey  id.BusinessKey

@@ -1,6 +1,7 @@
-// Package limit operates limits: how many executions run at once or start within a window, by a key. A program declares them with
-// a kind ([engine.Kind.Limits]) or, for executions of several kinds, by [Declare]. An operator reads them with their use, sets
-// other values for a while, and deletes those that nothing needs.
+// Package limit operates limits: how many executions run at once or start within a window, by a key. A program declares
+// limits with a kind ([engine.Kind.Limits]) or, for executions of several kinds, by [Declare]. An operator looks at a limit
+// by [Describe] and at the use of each key by [Keys], changes the limit by [Set] until [Reset], and deletes a limit by
+// [Delete].
 package limit
 
 import (
@@ -19,17 +20,18 @@ import (
 
 // Spec declares a limit for executions whose kind has none: see [engine.ExecutionSpec.Limits].
 type Spec struct {
-	Name      string       // unique in its namespace; at most [engine.MaxLimitName] bytes
+	Name      string       // unique in the namespace; at most [engine.MaxLimitName] bytes
 	Namespace id.Namespace // default: the engine's
-	Units     int          // that run at once, or start within Window; 1 to [engine.MaxLimitUnits]
+	Units     int          // run at once, or start within Window; 1 to [engine.MaxLimitUnits]
 
-	// Window makes it a rate, as [engine.Rate]. Default 0: it limits how many run at once, as [engine.Concurrency].
+	// Window makes the limit a rate, as [engine.Rate]. Default 0: the limit counts running executions, as
+	// [engine.Concurrency].
 	Window time.Duration
 
 	WhenFull engine.WhenFull // default [engine.WaitForRoom]
 }
 
-// check checks a spec, fills in its defaults, and returns its rule.
+// check checks a spec, fills in defaults, and returns the rule.
 func (s *Spec) check(c *core.Core) (rule core.LimitRule, err error) {
 	name := Name{Namespace: s.Namespace, Name: s.Name}
 	if err := name.check(c); err != nil {
@@ -72,17 +74,17 @@ func (n *Name) orNotFound(err error) error {
 // Setting is an operator's setting of a limit.
 type Setting struct {
 	Units  int           // 0 to [engine.MaxLimitUnits]; 0: nothing starts
-	Window time.Duration // of a rate alone, as in [engine.Rate]; 0: the declared one
+	Window time.Duration // only of a rate, as in [engine.Rate]; 0: the declared window
 	By     string        // the operator's name, for [State.Changes]; at most 1,024 bytes
 }
 
-// Set changes a limit for all its keys, until [Reset]. Declarations of programs don't count until then,
-// unless they turn a concurrency into a rate or the reverse. Running executions go on, even if they are more than the limit.
+// Set changes a limit for all keys, until [Reset]. Until then declarations of programs don't count, unless they turn a
+// concurrency into a rate or the reverse. Running executions continue, even above the limit.
 //
-// Workers find the change at once, or without a listener within a second.
+// Workers apply the change at once, or without a listener within a second.
 //
-// Errors: [fferr.ErrNotFound] for a limit that was not declared; [fferr.ErrInvalidInput] naming the field;
-// [fferr.ErrContention]. Transaction: one statement; locks the limit. Safe to repeat.
+// Errors: [fferr.ErrNotFound] for an undeclared limit; [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention].
+// Transaction: one statement; locks the limit. Safe to repeat.
 func Set(ctx context.Context, eng *engine.Engine, name Name, to Setting) error {
 	const op = "set limit"
 	if to.Units < 0 || to.Units > engine.MaxLimitUnits {
@@ -134,9 +136,9 @@ func set(ctx context.Context, eng *engine.Engine, op string, name Name, params d
 	return nil
 }
 
-// Delete deletes a limit with its settings and changes. Nothing limits its executions then: those that wait for it are let
-// in. A kind that still declares the limit declares it again within a minute of a creation, and [Declare] does
-// so at once. Executions that run keep counting in it. Once the call has returned, nothing is admitted by the limit.
+// Delete deletes a limit with its settings and changes. Executions waiting for the limit are then let in. A kind still
+// declaring the limit declares it again within a minute of a creation, and [Declare] does so at once. Running executions keep
+// counting in it. After the call nothing is admitted by the limit.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: two statements; locks the limit.
 func Delete(ctx context.Context, eng *engine.Engine, name Name) error {
@@ -163,12 +165,12 @@ func Delete(ctx context.Context, eng *engine.Engine, name Name) error {
 	return err
 }
 
-// Declare declares limits for executions whose kind has none, when a program starts: new ones are created, and changed
-// ones are changed. [Delete] deletes one. While two versions of a program run side by side, the last call counts.
-// An operator's setting stays in force: see [Set].
+// Declare declares limits for executions whose kind has none, when a program starts: new limits are created, and changed
+// limits are changed. [Delete] deletes a limit. While two versions of a program run side by side, the last call counts. An
+// operator's setting stays in force: see [Set].
 //
-// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: one statement; locks the limits in the
-// order of their names. Safe to repeat: unchanged limits are not written.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: one statement; locks the limits in
+// the order of their names. Safe to repeat: unchanged limits are not written.
 func Declare(ctx context.Context, eng *engine.Engine, limits ...Spec) error {
 	const op = "declare limits"
 	c := core.Of(eng)

@@ -15,20 +15,20 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// State is a limit: the rule in force, and the declared one.
+// State is a limit: the rule in force, and the declared rule.
 type State struct {
 	Name      string
 	Namespace id.Namespace
-	Units     int           // in force: that run at once, or start within Window; 0: nothing starts
-	Window    time.Duration // in force; 0: it limits how many run at once
+	Units     int           // in force: run at once, or start within Window; 0: nothing starts
+	Window    time.Duration // in force; 0: the limit counts running executions
 	WhenFull  engine.WhenFull
 
 	DeclaredUnits  int
 	DeclaredWindow time.Duration
-	SetAt          time.Time // when an operator set it; zero: the declared rule is in force
+	SetAt          time.Time // when an operator set the limit; zero: the declared rule is in force
 	ChangedAt      time.Time
 
-	// Changes are the last 100 changes, the newest first. In lists they are left out.
+	// Changes are the last 100 changes, the newest first. Lists leave out the changes.
 	Changes []Change
 }
 
@@ -36,16 +36,16 @@ type State struct {
 type Change struct {
 	At       time.Time
 	How      How
-	Units    int             // in force after it
-	Window   time.Duration   // in force after it; 0: none
-	WhenFull engine.WhenFull // after it
+	Units    int             // in force afterwards
+	Window   time.Duration   // in force afterwards; 0: none
+	WhenFull engine.WhenFull // afterwards
 	By       string          // of an operator: [Setting.By]
 }
 
-// How is a way in which a limit changes.
+// How is a way to change a limit.
 type How string
 
-// The ways in which a limit changes.
+// The ways to change a limit.
 const (
 	HowDeclared How = "declared" // by a program
 	HowSet      How = "set"      // by an operator
@@ -55,10 +55,10 @@ const (
 // Use is a key of a limit and its use.
 type Use struct {
 	Key          string
-	InUse        int       // units of the executions that are running or may be claimed; of at most 1,001 of them
-	Waiting      int       // executions that wait for it; 1,001 if there are more than 1,000
-	WaitingSince time.Time // the longest of those counted; zero: none waits
-	RoomAt       time.Time // when the window has room again, if that is known; zero otherwise
+	InUse        int       // units of running and claimable executions, counting at most 1,001 executions
+	Waiting      int       // waiting executions; 1,001 if there are more than 1,000
+	WaitingSince time.Time // the longest wait among those counted; zero: none
+	RoomAt       time.Time // when the window admits again, if known; zero otherwise
 }
 
 // Describe returns a limit with its last changes.
@@ -104,7 +104,7 @@ func positive(n int64) *int64 {
 	return &n
 }
 
-// List returns a page of all limits, in the order of their namespaces and names. after is the [engine.Page.Next] of the previous
+// List returns a page of all limits, in the order of namespaces and names. after is the [engine.Page.Next] of the previous
 // page, or "" for the first page; a limit of 0 or more than [engine.MaxPage] means [engine.MaxPage].
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
@@ -135,15 +135,14 @@ func List(ctx context.Context, eng *engine.Engine, after string, limit int) (eng
 	return page, core.Wrap(op, err)
 }
 
-// All iterates over the limits that [List] lists, a page at a time.
+// All iterates over the pages of [List].
 func All(ctx context.Context, eng *engine.Engine) iter.Seq2[State, error] {
 	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, after, engine.MaxPage) })
 }
 
-// ListKeys returns a page of the keys of a limit that are in use or were lately, in no useful order. after is the
-// [engine.Page.Next] of the previous page, or "" for the first page. A page examines limit keys of all limits; 0 or more than
-// [engine.MaxPage] means [engine.MaxPage]. It may be short or empty, with a cursor that continues after them. A limit that does
-// not exist has none.
+// ListKeys returns a page of the keys of a limit in use now or lately, in no useful order. after is the [engine.Page.Next] of
+// the previous page, or "" for the first page. A page examines limit keys of all limits; 0 or more than [engine.MaxPage]
+// means [engine.MaxPage]. A page may be short or empty, with a cursor for the rest. A limit that does not exist has no keys.
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
 func ListKeys(ctx context.Context, eng *engine.Engine, name Name, after string, limit int) (engine.Page[Use], error) {
@@ -152,7 +151,7 @@ func ListKeys(ctx context.Context, eng *engine.Engine, name Name, after string, 
 	return page, core.Wrap(op, err)
 }
 
-// Keys iterates over the keys that [ListKeys] lists, a page at a time.
+// Keys iterates over the pages of [ListKeys].
 func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, error] {
 	return core.Pages(func(after string) (engine.Page[Use], error) { return ListKeys(ctx, eng, name, after, engine.MaxPage) })
 }

@@ -12,15 +12,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// MaxBackfill is the largest number of executions that [Backfill] creates.
+// MaxBackfill is the largest number of executions created by one [Backfill].
 const MaxBackfill = 1000
 
-// Pause stops the ticks of a schedule until [Resume]; a tick that waits for the last execution is
-// dropped. Its executions go on. Pausing a paused schedule only changes the reason, which may be empty and has at most
-// 1,024 bytes.
+// Pause stops the ticks of a schedule until [Resume], and drops a queued tick. Executions continue. Pausing a paused schedule
+// only changes the reason, which may be empty and has at most 1,024 bytes.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the schedule.
-// Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the
+// schedule. Safe to repeat.
 func Pause(ctx context.Context, eng *engine.Engine, schedule Name, reason string) error {
 	const op = "pause schedule"
 	c := core.Of(eng)
@@ -41,10 +40,11 @@ func Pause(ctx context.Context, eng *engine.Engine, schedule Name, reason string
 	return err
 }
 
-// Resume lets a paused schedule go on with the first tick from now on. The ticks of the pause are not created:
-// [Backfill] does that. It does nothing if the schedule is not paused.
+// Resume continues a paused schedule with the first tick from now on. Use [Backfill] for the ticks of the pause. If the
+// schedule is not paused, nothing changes.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule. Safe to repeat.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule. Safe to
+// repeat.
 func Resume(ctx context.Context, eng *engine.Engine, schedule Name) error {
 	const op = "resume schedule"
 	c := core.Of(eng)
@@ -69,8 +69,8 @@ func Resume(ctx context.Context, eng *engine.Engine, schedule Name) error {
 	return err
 }
 
-// Trigger creates an execution of a schedule at once, paused or not and whatever runs, as if a tick were due now. It is
-// then the schedule's last execution. The ticks stay. Each call creates another one.
+// Trigger creates an execution of a schedule at once, paused or not and whatever runs, as if a tick were due now. The
+// execution becomes the schedule's last one. The ticks don't change. Each call creates another execution.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: locks the schedule.
 func Trigger(ctx context.Context, eng *engine.Engine, schedule Name) (id.ExecutionID, error) {
@@ -101,9 +101,9 @@ func Trigger(ctx context.Context, eng *engine.Engine, schedule Name) (id.Executi
 	})
 }
 
-// Backfill creates an execution for each tick of a schedule from an instant to another one, both inclusive, in the
-// order of the ticks, whatever was created for them before: each call creates them again. It ignores pauses and overlaps, and
-// does not change the schedule. More than [MaxBackfill] ticks are refused.
+// Backfill creates an execution for each tick of a schedule between two instants, both inclusive, in the order of ticks.
+// Earlier executions of the ticks don't matter: each call creates all again. Backfill ignores pauses and overlaps, and does
+// not change the schedule. More than [MaxBackfill] ticks are refused.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one, with all executions or none.
 func Backfill(ctx context.Context, eng *engine.Engine, schedule Name, from, to time.Time) ([]id.ExecutionID, error) {

@@ -15,17 +15,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// MaxRecent is the number of outcomes that a schedule keeps: see [State.Recent].
+// MaxRecent is the largest number of outcomes in [State.Recent].
 const MaxRecent = schedules.MaxRecent
 
-// MaxUpcoming is the largest number of ticks that [Describe] computes.
+// MaxUpcoming is the largest number of ticks computed by [Describe].
 const MaxUpcoming = 1000
 
 // State is a stored schedule with its last and next ticks.
 type State struct {
 	Name      string
 	Namespace id.Namespace
-	Set       string // the [Set] that declares it; "" if none does
+	Set       string // the declaring [Set]; "" if there is none
 
 	Cron    string // "" with an interval
 	Zone    string // of Cron; "" for UTC
@@ -40,7 +40,7 @@ type State struct {
 	Kind     string
 	Lane     id.LaneID
 	Priority int
-	Tags     map[string]string // without those of the tick
+	Tags     map[string]string // without the tags of the tick
 	Unique   *engine.Unique    // nil: the executions are not unique
 	Sequence engine.Sequence   // of the executions; zero: none
 	Limits   []engine.LimitKey // of the executions; nil: none
@@ -49,15 +49,15 @@ type State struct {
 	Budgets     []id.BudgetID     // of the executions, sorted; nil: none
 	QuotaPolicy *id.QuotaPolicyID // of the executions; nil: none
 
-	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or it is paused
-	Queued      time.Time // of the tick that waits for the last execution; zero: none does
-	PausedSince time.Time // zero: it is not paused
+	Next        time.Time // the time of the next tick, without jitter; zero: none follows, or the schedule is paused
+	Queued      time.Time // the time of a tick waiting for the last execution; zero: none
+	PausedSince time.Time // zero: not paused
 	PauseReason string
 	Last        Tick
 	Recent      []Tick // the last outcomes, the newest first, at most [MaxRecent]
 
 	CreatedAt time.Time
-	ChangedAt time.Time // of its definition
+	ChangedAt time.Time // of the definition
 }
 
 // Outcome is the outcome of a tick.
@@ -67,21 +67,21 @@ type Outcome string
 const (
 	TickCreated   Outcome = schedules.Created
 	TickSkipped   Outcome = schedules.Skipped // the last execution had not ended
-	TickQueued    Outcome = schedules.Queued  // it waits for the end of the last execution
-	TickMissed    Outcome = schedules.Missed  // it was too late
-	TickFailed    Outcome = schedules.Failed  // its execution can't be created; it is tried again every minute
+	TickQueued    Outcome = schedules.Queued  // waits for the end of the last execution
+	TickMissed    Outcome = schedules.Missed  // too late
+	TickFailed    Outcome = schedules.Failed  // the execution can't be created; tried again every minute
 	TickTriggered Outcome = schedules.Triggered
 )
 
-// Tick is something that a schedule did. The zero value means nothing yet.
+// Tick is an act of a schedule. The zero value means nothing yet.
 type Tick struct {
-	ScheduledFor time.Time // of a trigger, when it was called
-	At           time.Time // when it was acted on
+	ScheduledFor time.Time // of a trigger: the time of the call
+	At           time.Time // when the schedule acted
 	Outcome      Outcome
-	Error        string // of [TickFailed], in [State.Last] alone
+	Error        string // of [TickFailed], only in [State.Last]
 
-	// Execution is the execution that was created; zero if none was. In [State.Last] it is the schedule's last
-	// execution, which an earlier tick may have created.
+	// Execution is the created execution; zero without one. In [State.Last] it is the schedule's last execution, which an
+	// earlier tick may have created.
 	Execution id.ExecutionID
 }
 
@@ -90,15 +90,14 @@ type Filter struct {
 	Namespace id.Namespace
 	Set       string
 	Kind      string
-	Paused    bool // paused ones alone
+	Paused    bool // only paused schedules
 }
 
-// Describe returns a schedule and the times of its next n ticks, without jitter, at most [MaxUpcoming]. A paused
-// schedule has none. They are computed from the schedule's next tick, so the first one may be past if it is about to be
-// created.
+// Describe returns a schedule and the times of the next n ticks, without jitter, at most [MaxUpcoming]. A paused schedule has
+// none. The first tick may be past if its execution is about to be created.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for times that this process can't compute, and
-// for outcomes that it doesn't know. One statement; takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for times this process can't compute, and for
+// unknown outcomes. One statement; takes no locks.
 func Describe(ctx context.Context, eng *engine.Engine, schedule Name, n int) (State, []time.Time, error) {
 	const op = "describe schedule"
 	c := core.Of(eng)
@@ -132,7 +131,7 @@ func Describe(ctx context.Context, eng *engine.Engine, schedule Name, n int) (St
 
 // List returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
 // [engine.Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
-// [engine.MaxPage] means [engine.MaxPage]. It may be short or empty, with a cursor that continues after them.
+// [engine.MaxPage] means [engine.MaxPage]. A page may be short or empty, with a cursor for the rest.
 //
 // Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
 func List(ctx context.Context, eng *engine.Engine, filter Filter, after string, limit int) (engine.Page[State], error) {
@@ -141,7 +140,7 @@ func List(ctx context.Context, eng *engine.Engine, filter Filter, after string, 
 	return page, core.Wrap(op, err)
 }
 
-// All iterates over the schedules that [List] lists, a page at a time.
+// All iterates over the pages of [List].
 func All(ctx context.Context, eng *engine.Engine, filter Filter) iter.Seq2[State, error] {
 	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, filter, after, engine.MaxPage) })
 }

@@ -1,5 +1,5 @@
-// Package schedule creates executions at times: by cron expressions in any time zone, or at intervals. A schedule is a row, and
-// every worker creates the executions of due ticks, each tick once.
+// Package schedule creates executions at times: by cron expressions in any time zone, or at intervals. A schedule is a row,
+// and workers create the executions of due ticks, each tick once.
 //
 // A program declares its schedules when it starts, as a [Set]:
 //
@@ -10,8 +10,8 @@
 //		},
 //	})
 //
-// Schedules that users of a program make are put and deleted one by one. An operator lists, pauses, resumes and triggers
-// schedules, and creates the executions of past ticks with [Backfill].
+// Schedules made by users of a program are created by [Put] and deleted by [Delete]. An operator lists, pauses, resumes and
+// triggers schedules, and creates the executions of past ticks with [Backfill].
 package schedule
 
 import (
@@ -32,40 +32,40 @@ import (
 // MaxSet is the largest number of schedules in a [Set].
 const MaxSet = 1000
 
-// Set are the schedules that a program declares in its code.
+// Set has the schedules declared in a program's code.
 type Set struct {
 	Name      string       // identifies the set in its namespace; at most [MaxName] bytes
 	Namespace id.Namespace // of the set and its schedules; default: the engine's
 	Schedules []Spec
 
-	// Vanished decides about schedules that the set declared before. Required.
+	// Vanished decides about schedules formerly declared by the set. Required.
 	Vanished Vanished
 }
 
-// Vanished decides about a schedule that its set no longer declares.
+// Vanished decides about a schedule no longer declared by its set.
 type Vanished string
 
 const (
-	// RemoveVanished deletes it. Its executions stay.
+	// RemoveVanished deletes the schedule. Its executions stay.
 	RemoveVanished Vanished = "remove"
 
-	// PauseVanished pauses it, unless it is paused already. It goes on when it is declared or set again, for instance after a
-	// roll-back, or by [Resume].
+	// PauseVanished pauses the schedule, unless it is paused already. The schedule resumes when it is declared or put again,
+	// for instance after a roll-back, or by [Resume].
 	PauseVanished Vanished = "pause"
 )
 
 // Declared is the result of [Declare].
 type Declared struct {
-	Vanished []string // the names of the schedules that were removed or paused, sorted
+	Vanished []string // names of removed or paused schedules, sorted
 }
 
-// Put creates a schedule, or changes the one of this name. If its times have not changed, its next tick stays;
-// otherwise the next tick is the first one from now on, after the last one of the former times that is due already and that
-// [Missed] wants. A paused schedule stays paused, unless it was paused by [PauseVanished]. A schedule that a set declares
-// leaves the set: declare it in one place.
+// Put creates a schedule, or changes the schedule of this name. If the times have not changed, the next tick stays. Otherwise
+// the next tick is the first one from now on; if the former times have a due tick and [Missed] allows, the last due tick
+// comes before. A paused schedule stays paused, unless [PauseVanished] paused it. A schedule declared by a set leaves the
+// set: declare it in one place.
 //
-// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: locks the schedule, after registering a
-// lane that is new. In a caller's transaction the change is effective with its commit. Safe to repeat.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: locks the schedule, after registering
+// a new lane. In a caller's transaction the change takes effect with the commit. Safe to repeat.
 func Put(ctx context.Context, eng *engine.Engine, spec Spec) error {
 	const op = "put schedule"
 	c := core.Of(eng)
@@ -80,13 +80,13 @@ func Put(ctx context.Context, eng *engine.Engine, spec Spec) error {
 	return err
 }
 
-// Declare makes the schedules of a set those that a program declares, when it starts: new ones are created, changed
-// ones are changed as by [Put], and those that it no longer declares are removed or paused, as the set says.
-// Any number of processes may call it at once. While two versions of a program run side by side, the last call counts: call
-// it when a process starts, not again and again.
+// Declare stores the schedules of a set, when a program starts: new schedules are created, changed schedules are changed as
+// by [Put], and schedules missing from the set are removed or paused, as Vanished says. Any number of processes may call
+// Declare at once. While two versions of a program run side by side, the last call counts, so call Declare only when a
+// process starts.
 //
-// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: a constant number of statements; locks
-// the schedules of the set in the order of their names. Safe to repeat: unchanged schedules are not written.
+// Errors: [fferr.ErrInvalidInput] naming the field; [fferr.ErrContention]. Transaction: a constant number of statements;
+// locks the schedules of the set in the order of their names. Safe to repeat: unchanged schedules are not written.
 func Declare(ctx context.Context, eng *engine.Engine, set Set) (Declared, error) {
 	const op = "declare schedules"
 	c := core.Of(eng)
@@ -125,9 +125,10 @@ func Declare(ctx context.Context, eng *engine.Engine, set Set) (Declared, error)
 	})
 }
 
-// Delete deletes a schedule. Its executions stay.
+// Delete deletes a schedule. The executions stay.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the schedule.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the
+// schedule.
 func Delete(ctx context.Context, eng *engine.Engine, schedule Name) error {
 	const op = "delete schedule"
 	c := core.Of(eng)
@@ -143,16 +144,16 @@ func Delete(ctx context.Context, eng *engine.Engine, schedule Name) error {
 	return err
 }
 
-// batch is schedules to create or change, in the order of their names.
+// batch has schedules to create or change, in the order of names.
 type batch struct {
 	c        *core.Core
 	params   db.PutSchedulesParams
 	times    []schedules.Times
 	specs    []engine.ExecutionSpec
-	register func(context.Context, db.DBTX) error // what the executions name
+	register func(context.Context, db.DBTX) error // registers lanes and limits named by the executions
 }
 
-// addSet checks a set, fills in its defaults, and adds its schedules.
+// addSet checks a set, fills in defaults, and adds the schedules.
 func (p *batch) addSet(set *Set) (err error) {
 	if set.Namespace, err = p.c.NamespaceOr(set.Namespace); err != nil {
 		return err
@@ -221,8 +222,8 @@ func (p *batch) add(s Spec, set string) error {
 	return nil
 }
 
-// plan looks up the limits of the executions and computes the next ticks from now on. It is done before the transaction: an
-// expression may be searched for long.
+// plan looks up the limits of the executions and computes the next ticks from now on. It runs before the transaction, because
+// the search for a tick may take long.
 func (p *batch) plan(ctx context.Context) (err error) {
 	if len(p.times) == 0 {
 		return nil
@@ -246,8 +247,8 @@ func (p *batch) plan(ctx context.Context) (err error) {
 	return nil
 }
 
-// put writes the schedules. Their lanes are registered now, so that no tick has to wait for another transaction that registers
-// the same one.
+// put writes the schedules. Lanes are registered now, so that a tick never waits for another transaction registering the same
+// lane.
 func (p *batch) put(ctx context.Context, tx *core.Txn) error {
 	if len(p.times) == 0 {
 		return nil
@@ -262,7 +263,7 @@ func (p *batch) put(ctx context.Context, tx *core.Txn) error {
 	return p.register(ctx, tx)
 }
 
-// keepDue lets the last due tick of each schedule wait whose times are about to change, so that it is not lost.
+// keepDue keeps the last due tick of each schedule whose times are about to change, so that the tick is not lost.
 func (p *batch) keepDue(ctx context.Context, tx *core.Txn) error {
 	rows, err := p.c.Q.LockDueSchedules(ctx, tx, db.LockDueSchedulesParams{
 		Namespace: p.params.Namespace, Names: p.params.Names, NowMs: p.params.NowMs,
@@ -281,7 +282,7 @@ func (p *batch) keepDue(ctx context.Context, tx *core.Txn) error {
 			continue
 		}
 		times, err := schedules.TimesOf(&row)
-		if err != nil { // a newer version's
+		if err != nil { // written by a newer version
 			continue
 		}
 		acts := times.KeepLast(&row, a.NowMs)

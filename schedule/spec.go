@@ -23,7 +23,7 @@ const (
 
 // Tags of the executions of a schedule.
 const (
-	Tag     = schedules.Tag     // its name
+	Tag     = schedules.Tag     // the schedule's name
 	TimeTag = schedules.TimeTag // the time of the tick in RFC 3339, in UTC
 )
 
@@ -31,57 +31,56 @@ const (
 type Missed string
 
 const (
-	// MissedLast creates the last one, however late it is. It is the default.
+	// MissedLast creates the last tick, however late. It is the default.
 	MissedLast Missed = "last"
 
-	// MissedNone creates none that is later than [MissedGrace].
+	// MissedNone creates no tick later than [MissedGrace].
 	MissedNone Missed = "none"
 
-	// MissedAll creates all that are not later than [Spec.Window].
+	// MissedAll creates all ticks not later than [Spec.Window].
 	MissedAll Missed = "all"
 )
 
-// MissedGrace is how late a tick may be that [MissedNone] still creates, which is the last one at most: a process that
-// takes over from another one needs up to five seconds.
+// MissedGrace is how late a tick may be under [MissedNone], which creates the last one at most: a process replacing another
+// one needs up to five seconds.
 const MissedGrace = schedules.MissedGrace
 
-// Overlap decides about a tick that comes before the last execution of the schedule has ended.
+// Overlap decides about a tick before the end of the schedule's last execution.
 type Overlap string
 
 const (
-	// OverlapAllow creates another one. It is the default.
+	// OverlapAllow creates another execution. It is the default.
 	OverlapAllow Overlap = "allow"
 
 	// OverlapSkip creates none.
 	OverlapSkip Overlap = "skip"
 
-	// OverlapQueue creates it after the end of the last one, which is noticed at once, or without a listener within ten
-	// seconds. One tick waits at most; those that come meanwhile are skipped.
+	// OverlapQueue creates the execution after the end of the last one, at once, or without a listener within ten seconds. At
+	// most one tick waits; ticks in the meantime are skipped.
 	OverlapQueue Overlap = "queue"
 
-	// OverlapCancel cancels the last one, as [engine.Engine.CancelExecution] does, and creates another. Of several late ticks only
-	// the last one is created.
+	// OverlapCancel cancels the last execution, as [engine.Engine.CancelExecution] does, and creates another. Of several late
+	// ticks only the last is created.
 	OverlapCancel Overlap = "cancel"
 )
 
-// Spec describes a schedule: its times, and the execution to create at each. Set Name, Execution.Kind, and one of Cron
-// and Every.
+// Spec describes a schedule: the times, and the execution for each. Set Name, Execution.Kind, and one of Cron and Every.
 type Spec struct {
-	Name      string       // unique in its namespace; at most [MaxName] bytes
+	Name      string       // unique in the namespace; at most [MaxName] bytes
 	Namespace id.Namespace // of the schedule and its executions; default: the engine's
 
 	// Cron is an expression of five fields: minute, hour, day of the month, month, day of the week; of six with seconds
-	// first; or @hourly, @daily, @weekly, @monthly or @yearly. Zone is the IANA name of its time zone, as "Europe/Berlin";
+	// first; or @hourly, @daily, @weekly, @monthly or @yearly. Zone is the IANA name of the time zone, as "Europe/Berlin";
 	// default UTC.
 	Cron string
 	Zone string
 
-	// Every is an interval of whole milliseconds, from [MinEvery] to [MaxEvery]. It counts from Start, or
-	// without one from the Unix epoch: a process that starts later doesn't shift it.
+	// Every is an interval in whole milliseconds, from [MinEvery] to [MaxEvery]. It counts from Start, or without one from
+	// the Unix epoch, so restarts don't shift the ticks.
 	Every time.Duration
 
-	// Jitter delays each tick by up to this long, at most [MaxJitter]. A tick's delay depends on the schedule and
-	// the tick alone. Default 0.
+	// Jitter delays each tick by up to this long, at most [MaxJitter]. A tick's delay depends only on the schedule and the
+	// tick. Default 0.
 	Jitter time.Duration
 
 	// Start and End limit the ticks, both inclusive. Zero: no limit.
@@ -89,17 +88,17 @@ type Spec struct {
 	End   time.Time
 
 	Missed  Missed        // default [MissedLast]
-	Window  time.Duration // how late a tick may be created; with [MissedAll] alone, which requires it
+	Window  time.Duration // how late a tick may be created; only with [MissedAll], which requires a Window
 	Overlap Overlap       // default [OverlapAllow]
 
-	// Execution is created at each tick, with the tags [Tag] and [TimeTag]. It has no id, flow or key, and
-	// no instants; its policy may have a deadline.
+	// Execution is created at each tick, with the tags [Tag] and [TimeTag]. It has no id, flow, key or instants. A policy may
+	// have a deadline.
 	Execution engine.ExecutionSpec
 }
 
-// Of returns the spec of a schedule of a kind. Change its other fields as needed, and give it to [Declare] or [Put].
+// Of returns the spec of a schedule of a kind, for [Declare] or [Put].
 //
-// Of the execution in spec the namespace, tags, priority and creator are kept; tags are added to the tags of
+// From the execution in spec only the namespace, tags, priority and creator are used; tags are added to the tags of
 // [engine.Kind.Options]. If args can't be encoded, the schedule is refused with [fferr.ErrInvalidInput].
 func Of[In, Out any](kind engine.Kind[In, Out], name string, args In, spec Spec) Spec {
 	own := spec.Execution
@@ -113,7 +112,7 @@ func Of[In, Out any](kind engine.Kind[In, Out], name string, args In, spec Spec)
 	return spec
 }
 
-// check fills in defaults and refuses mistakes. It returns the times of the schedule and the stored form of its executions.
+// check fills in defaults and refuses mistakes. It returns the times of the schedule and the stored form of the executions.
 func (s *Spec) check(c *core.Core) (times schedules.Times, t core.Template, err error) {
 	if s.Name == "" {
 		return times, t, core.Invalid("Name", "is empty")
@@ -143,7 +142,7 @@ func (s *Spec) check(c *core.Core) (times schedules.Times, t core.Template, err 
 	return times, t, err
 }
 
-// checkRules checks the parts of a spec that are not about its execution.
+// checkRules checks a spec apart from the execution.
 func (s *Spec) checkRules() error {
 	switch {
 	case (s.Cron == "") == (s.Every == 0):
@@ -182,7 +181,7 @@ func (s *Spec) times() (t schedules.Times, err error) {
 	return schedules.New(string(s.Namespace), s.Name, key, endMs, s.Jitter.Milliseconds())
 }
 
-// tagsOf renders tags as they are stored.
+// tagsOf renders tags for storage.
 func tagsOf(tags map[string]string) (string, error) {
 	if len(tags) == 0 {
 		return "{}", nil
