@@ -221,8 +221,8 @@ func (e *Engine) SetGroupPolicy(ctx context.Context, flow id.FlowID, downstream 
 }
 
 // LockFlows locks flows, also missing ones, for the rest of the caller's transaction. Call it before the transaction
-// uses the flows or their members. Otherwise transactions can deadlock that each complete a member, which shares the
-// flow, and then grow the flow, or that change the same two flows in turn.
+// uses the flows or their members. Otherwise two transactions can deadlock if each completes a member, which shares the
+// flow, and then grows the flow, or if both change the same two flows in turn.
 //
 // Errors: [fferr.ErrInvalidInput] outside a caller's transaction, or for more than 256 flows. Locks the flows
 // exclusively, in order; waits as long as the transaction's lock_timeout allows. Safe to repeat.

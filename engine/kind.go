@@ -192,7 +192,7 @@ func WithSequence(s Sequence) CreateOption {
 	return func(spec *ExecutionSpec) { spec.Sequence = s }
 }
 
-// After delays the execution by d from the database's present time, by one more query. It replaces
+// After delays the execution by d from the database's present time, read by one more query. It replaces
 // [ExecutionSpec.DelayUntil].
 func After(d time.Duration) CreateOption {
 	return func(s *ExecutionSpec) {
