@@ -84,9 +84,9 @@ type GetCallerAdmissionRow struct {
 	AdmittedAtMs  int64
 }
 
-// GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
-// last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
-// the policy.
+// GetCallerAdmission returns the limits of a quota policy, the bounds at the gate, the state of an execution, and when
+// a call last admitted the execution here, 0 if no call did or the admission was released. No row: the policy does not
+// exist. named: the execution names the policy.
 //
 // Used by: interop.CheckAdmission.
 // Locks: none. Reads the gate under the lock of LockQuotaGate.
@@ -130,7 +130,7 @@ type LockGateParams struct {
 	GateID       pgtype.UUID
 }
 
-// LockGate locks the row of a quota policy at the gate, if it has one.
+// LockGate locks the row of a quota policy at the gate, if any.
 //
 // Used by: interop.ReleaseAdmission.
 // Locks: gates waits (the row FOR NO KEY UPDATE).
@@ -164,11 +164,11 @@ type LockQuotaGateParams struct {
 	QuotaPolicyID  string
 }
 
-// LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
-// not exist.
+// LockQuotaGate locks the row of a quota policy at the gate, creating a missing row. Nothing is locked if the policy
+// does not exist.
 //
 // Used by: interop.CheckAdmission, interop.SetQuotaPolicy, interop.DeleteQuotaPolicy.
-// Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
+// Locks: gates waits (the INSERT: the row as FOR NO KEY UPDATE does).
 func (q *Queries) LockQuotaGate(ctx context.Context, db DBTX, arg LockQuotaGateParams) error {
 	_, err := db.Exec(ctx, lockQuotaGate,
 		arg.PartitionKey,
@@ -197,8 +197,8 @@ type ReleaseCallerAdmissionParams struct {
 	ExecutionID  pgtype.UUID
 }
 
-// ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
-// on counting. No row: it has none.
+// ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. The start goes
+// on counting. No row: there is no such admission.
 //
 // Used by: interop.ReleaseAdmission.
 // Locks: gates held (UPDATE of admissions).

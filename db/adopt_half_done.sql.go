@@ -35,7 +35,7 @@ healed AS (
             ELSE 'attempt_terminal'
         END,
         ffx_lease_epoch = greatest(e.ffx_lease_epoch, i.raised_epoch),
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -115,7 +115,7 @@ type HealEndedParams struct {
 }
 
 // HealEnded takes the leases of executions another program ended, and settles their attempts: from now on their holders
-// are refused. A negative attempt_index means that there is no attempt to settle.
+// are refused. A negative attempt_index: there is no attempt to settle.
 //
 // Passages: set_ended, lease_events.
 // Used by: schema.Adopt.
@@ -221,12 +221,12 @@ type RepointExecutionsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
-// the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
-// to match.
+// RepointExecutions corrects the pointers of locked executions. An execution waiting for a new attempt points to the
+// one after the newest; if an interrupted attempt goes on, the pointer names this attempt. The attempts are changed to
+// match.
 //
 // Used by: schema.Adopt.
-// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
+// Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of the execution).
 func (q *Queries) RepointExecutions(ctx context.Context, db DBTX, arg RepointExecutionsParams) (int64, error) {
 	result, err := db.Exec(ctx, repointExecutions, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
@@ -267,8 +267,8 @@ type RetellEndedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
-// left an earlier state there.
+// RetellEnded stores the public state of locked, ended executions, as derived by the view. Another program left an
+// earlier state there.
 //
 // Used by: schema.Adopt.
 // Locks: L1 held.
@@ -332,8 +332,8 @@ type TakeHalfDoneRow struct {
 	HighestEpoch int64
 }
 
-// TakeHalfDone locks those of the given executions no other transaction holds. The caller reads afterwards which facts
-// they lack.
+// TakeHalfDone locks the given executions no other transaction holds. The caller reads afterwards which facts are
+// missing.
 //
 // Used by: schema.Adopt.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).

@@ -47,8 +47,8 @@ type BlockExecutionParams struct {
 	ExecutionID      id.ExecutionUUID
 }
 
-// BlockExecution blocks an execution the caller has locked, for a reason, and withdraws its admission. The caller
-// deletes its grants.
+// BlockExecution blocks an execution the caller has locked, for a reason, and withdraws the admission. The caller
+// deletes the grants.
 //
 // Used by: operator.Block.
 // Locks: L1 held.
@@ -143,7 +143,7 @@ type ListBlockedRow struct {
 	ExecutionKind        string
 }
 
-// ListBlocked pages through the executions that are blocked by route, lane or operator, up to a last lane. They come
+// ListBlocked pages through the executions blocked by route, lane or operator, up to a last lane. The rows are ordered
 // by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 //
 // Used by: operator.ListBlockedExecutions.
@@ -215,7 +215,7 @@ type UnblockExecutionParams struct {
 }
 
 // UnblockExecution makes a blocked execution the caller has locked claimable. An execution with a budget or quota need
-// not pass that gate again.
+// not pass the gate again.
 //
 // Used by: operator.Unblock.
 // Locks: L1 held.
@@ -236,7 +236,7 @@ WITH served AS MATERIALIZED (
         AND EXISTS (SELECT FROM ffx_blocked AS b WHERE b.eligibility_state = 'blocked_by_route')
 ),
 due AS (
-    -- The blocked executions these workers can run, locked.
+    -- The blocked executions the workers can run, locked.
     SELECT
         e.row_id,
         e.partition_key,
@@ -279,7 +279,7 @@ due AS (
     LIMIT $2::integer
 ),
 unblocked AS (
-    -- Those executions, claimable or before their gate.
+    -- The executions, claimable or before their gate.
     UPDATE ff_exec_core AS e
     SET
         eligibility_state = CASE
@@ -329,8 +329,8 @@ type UnblockRoutesRow struct {
 }
 
 // UnblockRoutes makes executions claimable that were blocked for want of a capable worker, if a live worker in the
-// registry serves the lane with the capabilities they require: lane by lane, the longest blocked first. Returns their
-// lanes and whether each is claimable; one that names a budget or quota goes to its gate.
+// registry serves the lane with the required capabilities: lane by lane, the longest blocked first. Returns their lanes
+// and whether each is claimable; an execution with a budget or quota goes to the gate.
 //
 // Used by: upkeep.UnblockRoutes.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.

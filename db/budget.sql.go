@@ -85,11 +85,11 @@ type AddBudgetUsageOfParams struct {
 	Amounts      []int64
 }
 
-// AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
-// and dimension.
+// AddBudgetUsageOf adds to the ledger of a budget: the amounts executions have spent. The caller sorts by execution and
+// dimension.
 //
 // Used by: budget.RecordSpend.
-// Locks: L6 waits (in array order, for rows and for those another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for inserts of another transaction).
 func (q *Queries) AddBudgetUsageOf(ctx context.Context, db DBTX, arg AddBudgetUsageOfParams) error {
 	_, err := db.Exec(ctx, addBudgetUsageOf,
 		arg.PartitionKey,
@@ -125,8 +125,8 @@ type CountBudgetBreachesParams struct {
 }
 
 // CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one. Without
-// breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
-// repeats its reads would not see new reservations.
+// breaches nothing changes, but a later lock of the budget from an older snapshot fails: at REPEATABLE READ new
+// reservations would not be seen.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the UPDATE).
@@ -181,7 +181,7 @@ type DropBudgetKeysParams struct {
 	Keys         []string
 }
 
-// DropBudgetKeys deletes deduplication keys the transaction has taken for reports that it then did not count.
+// DropBudgetKeys deletes deduplication keys the transaction has taken for reports it then did not count.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 held (the DELETE).
@@ -245,7 +245,7 @@ func (q *Queries) DropBudgetUsage(ctx context.Context, db DBTX, arg DropBudgetUs
 
 const getBudget = `-- name: GetBudget :one
 SELECT
-    -- The columns of a budget b with its usage u and its reservations v.
+    -- The columns of a budget b with the usage u and the reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,
@@ -319,7 +319,7 @@ type GetBudgetRow struct {
 	ReservedAmounts    []int64
 }
 
-// GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
+// GetBudget returns a budget with its usage in all dimensions. No row: the budget does not exist.
 //
 // Passages: budget_columns, budget_usage.
 // Used by: budget.Get, budget.Create.
@@ -403,8 +403,8 @@ type GetBudgetUseRow struct {
 	InUse    bool
 }
 
-// GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
-// there, or is noted as admitted.
+// GetBudgetUse returns when a locked budget was last used, and whether the budget is in use: amounts are reserved, or
+// an execution waits there or is noted as admitted.
 //
 // Used by: upkeep.ResetBudgets.
 // Locks: none.
@@ -448,7 +448,7 @@ type InsertBudgetParams struct {
 	NowMs           *int64
 }
 
-// InsertBudget creates a budget. No row: it exists.
+// InsertBudget creates a budget. No row: the budget exists.
 //
 // Used by: budget.Create.
 // Locks: L6 waits (the INSERT, for another one of the same id).
@@ -495,7 +495,7 @@ type ListBudgetPartitionsRow struct {
 	Quota        bool
 }
 
-// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions they are stored in.
+// ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions of their rows.
 //
 // Used by: engine.Prepare.
 // Locks: none. Spans partitions.
@@ -521,7 +521,7 @@ func (q *Queries) ListBudgetPartitions(ctx context.Context, db DBTX, sample int3
 
 const listBudgets = `-- name: ListBudgets :many
 SELECT
-    -- The columns of a budget b with its usage u and its reservations v.
+    -- The columns of a budget b with the usage u and the reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,
@@ -660,7 +660,7 @@ type LockBudgetParams struct {
 	BudgetID     string
 }
 
-// LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
+// LockBudget locks a budget and returns the policy, an empty text if the budget does not exist.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle, budget.Release, budget.Reset,
 // budget.Delete.
@@ -719,9 +719,10 @@ type LockBudgetUsageRow struct {
 	NowMs        int64
 }
 
-// LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
-// without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
-// added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
+// LockBudgetUsage locks the usage of a budget in some dimensions and returns the usage in array order, with the time. A
+// dimension without usage has 0, and so has every dimension if the budget does not exist: a missing row is not locked,
+// but added by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the
+// budget.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
@@ -822,7 +823,7 @@ type MarkBudgetResetParams struct {
 	BudgetID     string
 }
 
-// MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
+// MarkBudgetReset forgets the last breach of a locked budget and stores the next reset, 0 for none.
 //
 // Used by: budget.Reset, upkeep.ResetBudgets.
 // Locks: L6 held (the UPDATE).
@@ -850,7 +851,7 @@ type PostponeBudgetParams struct {
 	BudgetID     string
 }
 
-// PostponeBudget notes when to look again at a locked budget that is not deleted yet.
+// PostponeBudget notes when to look again at a locked budget not deleted yet.
 //
 // Used by: upkeep.ResetBudgets.
 // Locks: L6 held (the UPDATE).
@@ -883,7 +884,7 @@ type PruneBudgetKeysParams struct {
 	BatchSize int32
 }
 
-// PruneBudgetKeys deletes deduplication keys of reports that have expired.
+// PruneBudgetKeys deletes expired deduplication keys of reports.
 //
 // Used by: upkeep.PruneUsageKeys.
 // Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -993,9 +994,9 @@ type ReleaseBudgetRow struct {
 	DeltaTotal    int64
 }
 
-// ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
-// budget's usage, down to 0. It returns the amounts of the ledger.
-// The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
+// ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes the amounts
+// off the budget's usage, down to 0. Returns the amounts of the ledger. The caller has locked the budget and the usage
+// in the given dimensions: a spend added meanwhile in another one stays.
 //
 // Used by: budget.Release.
 // Locks: L6 held (the DELETE, the UPDATE).
@@ -1093,8 +1094,8 @@ type ReuseBudgetKeysParams struct {
 	NowMs        *int64
 }
 
-// ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
-// the others, so they stay until the transaction ends. The caller sorts the keys.
+// ReuseBudgetKeys takes the new and expired deduplication keys of reports, and returns the taken ones. The others are
+// locked too, so they stay until the transaction ends. The caller sorts the keys.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 waits (in array order, for rows and for keys another transaction inserts).
@@ -1154,7 +1155,7 @@ type ScanDueBudgetsRow struct {
 	DueMs        int64
 }
 
-// ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
+// ScanDueBudgets returns budgets whose reset is due, in the order of the due times, after a position.
 //
 // Used by: upkeep.ResetBudgets.
 // Locks: none. Spans partitions.
@@ -1219,7 +1220,7 @@ type SetBudgetParams struct {
 	NowMs           *int64
 }
 
-// SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
+// SetBudget replaces the policy and the labels of a budget, except the key. A reset in the same interval stays. No row:
 // the budget does not exist.
 //
 // Used by: budget.Set.
@@ -1296,8 +1297,8 @@ type TakeDueBudgetRow struct {
 	NowMs  int64
 }
 
-// TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
-// locked, or that is no longer due.
+// TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns the policy and the time. No
+// row: the budget is locked, or no longer due.
 //
 // Used by: upkeep.ResetBudgets.
 // Locks: L6 skips (the row FOR NO KEY UPDATE).

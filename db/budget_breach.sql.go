@@ -55,7 +55,7 @@ type DropBudgetAdmissionsParams struct {
 	AdmittedAtMs  []int64
 }
 
-// DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
+// DropBudgetAdmissions deletes admissions due for a cancellation. Locked ones stay, and are examined again.
 //
 // Used by: upkeep.CancelOverBudget.
 // Locks: L6 skips (rows FOR UPDATE, then the DELETE).
@@ -103,8 +103,8 @@ type InsertBudgetAdmissionsParams struct {
 	ExecutionIDs        []pgtype.UUID
 }
 
-// InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
-// An execution that is admitted twice in a millisecond has one row.
+// InsertBudgetAdmissions stores admissions of executions, which the caller has locked, under budgets that cancel at a
+// breach. An execution admitted twice in a millisecond has one row.
 //
 // Used by: upkeep.AdmitWaiting.
 // Locks: L6 new.
@@ -159,7 +159,7 @@ type ListBudgetCancelsRow struct {
 	ExecutionPartition int16
 }
 
-// ListBudgetCancels returns the next page of admissions that are due for a cancellation, in the order of their keys.
+// ListBudgetCancels returns the next page of admissions due for a cancellation, in the order of their keys.
 //
 // Used by: upkeep.CancelOverBudget.
 // Locks: none. Spans partitions.
@@ -197,7 +197,7 @@ func (q *Queries) ListBudgetCancels(ctx context.Context, db DBTX, arg ListBudget
 
 const lookAtAdmissions = `-- name: LookAtAdmissions :one
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
@@ -218,7 +218,7 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 looked AS MATERIALIZED (
-    -- Those, with whether their executions are still admitted.
+    -- The due admissions, and whether their executions are still admitted.
     SELECT
         d.row_id,
         d.partition_key,
@@ -237,7 +237,7 @@ looked AS MATERIALIZED (
     ) AS e ON true
 ),
 kept AS (
-    -- Those that are.
+    -- The ones still admitted.
     UPDATE ffx_budget_admission AS a
     SET due_at_ms = (SELECT now_ms FROM clock) + $3::bigint
     FROM looked AS l
@@ -251,7 +251,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those that are not.
+    -- The others.
     DELETE FROM ffx_budget_admission AS a
     USING looked AS l
     WHERE
@@ -273,8 +273,8 @@ type LookAtAdmissionsParams struct {
 	LookMs    int64
 }
 
-// LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
-// execution is no longer admitted, and returns how many. The others are due again after look_ms.
+// LookAtAdmissions examines the due admissions, the longest due first, deletes the ones whose execution is no longer
+// admitted, and returns how many. The others are due again after look_ms.
 //
 // Used by: upkeep.CancelOverBudget.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
@@ -299,11 +299,11 @@ type MarkBudgetAdmissionsParams struct {
 	BudgetID     string
 }
 
-// MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except those that are so already. The
+// MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except the ones already due. The
 // caller has locked the budget.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
-// Locks: L6 waits (the UPDATE, for a job that looks at a row).
+// Locks: L6 waits (the UPDATE, for a job looking at a row).
 func (q *Queries) MarkBudgetAdmissions(ctx context.Context, db DBTX, arg MarkBudgetAdmissionsParams) (int64, error) {
 	result, err := db.Exec(ctx, markBudgetAdmissions, arg.PartitionKey, arg.BudgetID)
 	if err != nil {

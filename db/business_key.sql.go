@@ -77,8 +77,8 @@ type DropBusinessKeysOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
-// never really waits: a key is locked only by the transaction that creates or deletes its holder.
+// DropBusinessKeysOf deletes the business keys of executions about to be deleted, by their documents. In practice the
+// statement never waits: only the transaction that creates or deletes the holder locks a key.
 //
 // Passages: dropped_business_keys.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -125,7 +125,7 @@ type DropBusinessKeysOfFlowsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
+// DropBusinessKeysOfFlows deletes the business keys of flows about to be deleted, by their documents.
 //
 // Passages: dropped_business_keys.
 // Used by: upkeep.PurgeFlows.
@@ -177,8 +177,8 @@ type InsertBusinessKeysRow struct {
 }
 
 // InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
-// ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
-// of its holder.
+// ListBusinessKeys returns the holder. The insert waits for a concurrent creator of the same key, and for a concurrent
+// deletion of the holder.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
@@ -311,8 +311,8 @@ type ReuseBusinessKeysParams struct {
 	ExecutionIDs        []pgtype.UUID
 }
 
-// ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of its batch than the
-// first ones that asked for them.
+// ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of the batch than the
+// first ones with the key.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.

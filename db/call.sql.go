@@ -54,7 +54,7 @@ type GetCalledRow struct {
 	CalledExecutionIDs  []pgtype.UUID
 }
 
-// GetCalled reads the executions a step has called. No row: the execution has no step of this name.
+// GetCalled reads the executions a step has called. No row: the execution has no step with the name.
 //
 // Used by: engine.Call.
 // Locks: none.
@@ -113,11 +113,11 @@ type InsertCallParams struct {
 	CalledExecutionIDs  []pgtype.UUID
 }
 
-// InsertCall stores a step that has called executions, whose results are not stored yet. No row: the execution has a step
-// of this name.
+// InsertCall stores a step that has called executions whose results are not stored yet. No row: the execution already
+// has a step with the name.
 //
 // Used by: engine.Call.
-// Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+// Locks: L2 new. The caller holds the execution and the attempt, and has checked the lease.
 func (q *Queries) InsertCall(ctx context.Context, db DBTX, arg InsertCallParams) (int64, error) {
 	result, err := db.Exec(ctx, insertCall,
 		arg.PartitionKey,
@@ -167,8 +167,8 @@ type ResumeCallersRow struct {
 	Lane string
 }
 
-// ResumeCallers lets locked callers continue if the executions of the call they wait for have all ended, by ord (from
-// 0). lane: where a worker can claim it, or ”. No row: it goes on waiting, or does something else.
+// ResumeCallers lets locked callers continue if all executions of the awaited call have ended, by ord (from 0). lane:
+// where a worker can claim the caller, or ”. No row: the caller goes on waiting, or does something else.
 //
 // Used by: engine.Suspend, engine.SuspendEach, upkeep.ResumeCallers.
 // Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
@@ -239,8 +239,8 @@ type ScanCallEndsRow struct {
 	Gone         bool
 }
 
-// ScanCallEnds reads noted ends of called executions after a position, in the order in which they were written. gone:
-// their caller no longer exists.
+// ScanCallEnds reads noted ends of called executions after a position, in the order of writing. gone: the caller no
+// longer exists.
 //
 // Used by: upkeep.ResumeCallers.
 // Locks: none. Spans partitions.
@@ -293,7 +293,7 @@ type SetCallerParams struct {
 	ExecutionIDs       []pgtype.UUID
 }
 
-// SetCaller stores the call that has created executions, in the transaction that creates them.
+// SetCaller stores the creating call in new executions, in the creating transaction.
 //
 // Used by: engine.Call.
 // Locks: L1 held (UPDATE; the executions are new).

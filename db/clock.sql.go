@@ -13,8 +13,8 @@ const getNow = `-- name: GetNow :one
 SELECT ffx_now_ms($1)::bigint AS now_ms
 `
 
-// GetNow returns now_ms if it is given, or the database's clock in milliseconds. An operation of several statements
-// reads it once, after it has locked its rows.
+// GetNow returns now_ms if given, otherwise the database's clock in milliseconds. An operation of several statements
+// reads the time once, after locking its rows.
 //
 // Used by: engine.Now, engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.CreateExecution,
 // engine.CreateExecutions, engine.CreateFlow, upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines,

@@ -114,7 +114,7 @@ type ListAttemptsRow struct {
 }
 
 // ListAttempts pages through the attempts of an execution by index, strictly after one, with the columns of the
-// execution that describe them. One row without an attempt: none follows. No row: the execution does not exist.
+// execution that describe attempts. One row without an attempt: none follows. No row: the execution does not exist.
 //
 // Used by: engine.ListAttempts.
 // Locks: none; one snapshot.

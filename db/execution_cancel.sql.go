@@ -13,13 +13,13 @@ import (
 
 const dropEntriesOf = `-- name: DropEntriesOf :exec
 WITH input AS (
-    -- The executions that end.
+    -- The executions to end.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id
 ),
 listed AS (
-    -- Those that have not ended, with their queue entries.
+    -- The unended executions, with their queue entries.
     SELECT
         i.partition_key,
         i.execution_id,
@@ -30,7 +30,7 @@ listed AS (
         e.eligibility_state IN ('blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator') AS blocked
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
+        -- The execution e of an item i (partition_key, execution_id). The planner drops unused columns.
         SELECT
             t.ctid::tid AS row_id,
             t.flow_id,
@@ -115,9 +115,10 @@ type DropEntriesOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of others,
-// which the caller has locked and ends in its next statement, by EndCancelled. The trigger does not do it: it fires for a row
-// that becomes not_applicable with another mutation time only if that row is terminal.
+// DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of
+// others, which the caller has locked and ends in the next statement, by EndCancelled. The trigger does not delete
+// these rows: for a row that becomes not_applicable with another mutation time, the trigger fires only if the row is
+// terminal.
 //
 // Passages: held_execution.
 // Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,
@@ -146,7 +147,7 @@ ended AS (
         lifecycle_phase = 'cancelled',
         public_state = 'cancelled',
         attempt_state = 'cancelled',
-        -- Another program's pointer may differ from the index of its attempt.
+        -- Another program's pointer may differ from the index of the attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
@@ -159,7 +160,7 @@ ended AS (
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
         END,
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -191,7 +192,7 @@ ended AS (
             nullif(cur.lease_id, '') AS lease_id
         FROM input AS i
         CROSS JOIN LATERAL (
-            -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
+            -- The execution e of an item i (partition_key, execution_id). The planner drops unused columns.
             SELECT
                 t.ctid::tid AS row_id,
                 t.flow_id,
@@ -229,8 +230,8 @@ ended AS (
             LIMIT 1
         ) AS e
         LEFT JOIN LATERAL (
-            -- The current attempt cur of the execution e of an item i: the newest up to its pointer. The planner drops the
-            -- columns that nothing reads.
+            -- The current attempt cur of the execution e of an item i: the newest up to the pointer. The planner drops unused
+            -- columns.
             SELECT
                 c.ctid::tid AS row_id,
                 c.attempt_index,
@@ -243,7 +244,7 @@ ended AS (
                 c.ffx_delay_until_ms,
                 c.worker_id,
                 c.worker_instance_id,
-                -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
+                -- Another program keeps the ids of an attempt and a lease in raw_fields; the library uses the columns.
                 CASE
                     WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
                     ELSE c.raw_fields ->> 'lease_id'
@@ -263,7 +264,7 @@ ended AS (
         OFFSET 0
     ) AS i
     WHERE
-        -- Found by its address: the row is locked, so it does not move.
+        -- Found by address: a locked row does not move.
         e.ctid = i.row_id
         AND e.partition_key = ANY (ARRAY[i.partition_key])
         AND e.execution_id = i.execution_id
@@ -289,8 +290,8 @@ ended AS (
         e.ffx_instance_tag
 ),
 ended_attempts AS (
-    -- Their attempts, ended, or without the outcome of an earlier lease. A finished one before the pointer keeps its
-    -- outcome.
+    -- Their attempts, ended, or without the outcome of an earlier lease. A finished attempt before the pointer keeps
+    -- its outcome.
     UPDATE ff_attempt AS a
     SET
         outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
@@ -366,11 +367,10 @@ type EndCancelledRow struct {
 	SequenceLane     string
 }
 
-// EndCancelled ends executions as cancelled and settles their current attempts, as they are under the locks. A running
-// or interrupted attempt ends under a raised epoch, written to both rows, so its holder is refused from now on. A
-// failed attempt with a retry to follow only loses its outcome. Returns the ended executions, each with the worker
-// instance that lost a lease and whether another program had replayed it. A row that is terminal already is left
-// unchanged.
+// EndCancelled ends executions as cancelled and settles their current attempts, in the state found under the locks. A
+// running or interrupted attempt ends under a raised epoch, written to both rows, so the holder is refused from now on.
+// A failed attempt with a retry to follow only loses its outcome. Returns the ended executions, each with the worker
+// instance that lost a lease and whether another program had replayed the execution. A terminal row stays unchanged.
 //
 // Passages: set_ended, held_execution, held_attempt, lease_events.
 // Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, upkeep.CancelSiblings,

@@ -14,7 +14,7 @@ import (
 
 const insertAlike = `-- name: InsertAlike :exec
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array($1::text, ',') AS required_capabilities,
@@ -138,10 +138,10 @@ type InsertAlikeParams struct {
 	Kind                 string
 }
 
-// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
-// differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
-// with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
-// or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
+// InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. The
+// executions differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each
+// continues with own_fields, which are empty if all documents are the same. The closing brackets are left out. SQLSTATE
+// 23505 (an id or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 //
 // Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -166,7 +166,7 @@ func (q *Queries) InsertAlike(ctx context.Context, db DBTX, arg InsertAlikeParam
 
 const insertAlikeAdmitted = `-- name: InsertAlikeAdmitted :exec
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array($1::text, ',') AS required_capabilities,
@@ -294,8 +294,8 @@ type InsertAlikeAdmittedParams struct {
 	Kind                 string
 }
 
-// InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
-// has locked these, and stores the admissions.
+// InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit the execution from the
+// beginning. The caller has locked the limits, and stores the admissions.
 //
 // Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -322,7 +322,7 @@ func (q *Queries) InsertAlikeAdmitted(ctx context.Context, db DBTX, arg InsertAl
 
 const insertAlikeFair = `-- name: InsertAlikeFair :exec
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array($1::text, ',') AS required_capabilities,
@@ -448,7 +448,7 @@ type InsertAlikeFairParams struct {
 	Kind                 string
 }
 
-// InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
+// InsertAlikeFair creates executions as InsertAlike does, each at a separate place.
 //
 // Passages: alike_shared, created_columns, alike_made, alike_queued.
 // Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -648,9 +648,9 @@ type InsertExecutionsRow struct {
 	PublicState  string
 }
 
-// InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
-// unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
-// empty string does.
+// InsertExecutions creates executions, all members of one flow or of none. An existing execution stays unchanged and
+// has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the empty string
+// does.
 //
 // Passages: created_columns.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
@@ -730,7 +730,7 @@ type ReadExistingExecutionsRow struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+// ReadExistingExecutions returns which of some executions exist. A missing execution has no row.
 //
 // Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: none.

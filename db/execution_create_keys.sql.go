@@ -77,7 +77,7 @@ WHERE NOT EXISTS (
         AND d.namespace = i.namespace
         AND d.idempotency_key = i.former_key
         AND d.expires_at_ms > ffx_now_ms($1)
-    -- Makes the array drive the loop, in its order.
+    -- Makes the array drive the loop, in array order.
     OFFSET 0
 )
 ON CONFLICT (partition_key, namespace, idempotency_key) DO NOTHING
@@ -103,9 +103,9 @@ type InsertCreationKeysRow struct {
 	IdempotencyKey string
 }
 
-// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position.
-// No row: the key is taken, in or out of its window, or a row of the former scope takes it. TakeCreationKeys and
-// ListFormerKeys return those. It waits for a concurrent creator of the same key.
+// InsertCreationKeys claims idempotency keys for executions about to be created; ord (from 0) is the input position. No
+// row: the key is taken, in or out of the window, or a row of the former scope takes the key. TakeCreationKeys and
+// ListFormerKeys return such keys. The insert waits for a concurrent creator of the same key.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, namespace, key).
@@ -174,8 +174,8 @@ type ListFormerKeysRow struct {
 	ExecutionID pgtype.UUID
 }
 
-// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in its partition
-// and namespace, for any lane, flow and kind. Creations no longer write such rows. ord counts from 0.
+// ListFormerKeys returns which of the given keys a row of the former scope takes: a key that held in a partition and
+// namespace, for any lane, flow and kind. Creations no longer write such rows. ord counts from 0.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: none. A row can only expire meanwhile.
@@ -364,8 +364,8 @@ type ReuseCreationKeysParams struct {
 	WindowsMs       []int64
 }
 
-// ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys that went to another
-// creation of the batch than the first that asked for them.
+// ReuseCreationKeys gives keys to new executions: keys whose window has passed, and keys for another creation of the
+// batch than the first one with the key.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 // Locks: keys held.

@@ -30,11 +30,11 @@ type FindExecutionParams struct {
 	ExecutionID   id.ExecutionUUID
 }
 
-// FindExecution returns the partitions that have an execution with a uuid: one, none, or several if callers chose the
+// FindExecution returns the partitions with an execution of a given uuid: one, none, or several if callers chose the
 // ids themselves.
 //
 // Used by: engine.FindExecution.
-// Locks: none. Spans partitions: looks it up in each.
+// Locks: none. Spans partitions: looks the uuid up in each.
 func (q *Queries) FindExecution(ctx context.Context, db DBTX, arg FindExecutionParams) ([]int16, error) {
 	rows, err := db.Query(ctx, findExecution, arg.PartitionKeys, arg.ExecutionID)
 	if err != nil {
@@ -297,8 +297,8 @@ type ListLeasedKeysRow struct {
 	ExecutionID  pgtype.UUID
 }
 
-// ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
-// all, unless looked_at says that there were more than max_items to examine. A single row with -1: there is none.
+// ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. All are
+// returned, unless looked_at reports more than max_items to examine. A single row with -1: there is none.
 //
 // Used by: engine.ListExecutions.
 // Locks: none. Spans partitions.
@@ -449,9 +449,9 @@ type ListNamedExecutionsRow struct {
 	PointerOutcome     string
 }
 
-// ListNamedExecutions returns those of the given executions that match a filter, with the columns of ListExecutions,
-// in no order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder
-// of the lease.
+// ListNamedExecutions returns the given executions that match a filter, with the columns of ListExecutions, in no
+// order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder of the
+// lease.
 //
 // Used by: engine.ListExecutions.
 // Locks: none.

@@ -44,8 +44,8 @@ left_places AS (
                     e.partition_key = t.partition_key
                     AND e.execution_id = t.execution_id
                     AND (
-                        -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                        -- that comes back has an old place, which the lane served long ago.
+                        -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                        -- retry. Other returning work has an old place, which the lane served long ago.
                         e.lifecycle_phase = 'runnable'
                         AND (
                             e.attempt_state = 'pending_first_attempt'
@@ -77,9 +77,9 @@ type DropLeftPlacesParams struct {
 	MaxItems int32
 }
 
-// DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, that no execution waits at: it has
-// started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
-// given out since.
+// DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, where no execution waits: the
+// execution has started, out of order or while the lane was empty, or has moved. Otherwise these places would hide the
+// lower ones assigned since.
 //
 // Passages: fair_waits.
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
@@ -96,7 +96,7 @@ WITH clock AS MATERIALIZED (
     SELECT (ffx_now_ms($1) - $2::bigint) * 1000000 AS old_ns
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep, and whether another one of the same tenant follows.
+    -- The rows of the page, and whether another one of the same tenant follows.
     SELECT
         r.fair_key,
         r.place_ns,
@@ -120,7 +120,7 @@ page AS MATERIALIZED (
     ) AS r
 ),
 useless AS (
-    -- Those without effect, locked.
+    -- The places without effect, locked.
     SELECT
         l.row_id,
         p.fair_key,
@@ -147,8 +147,8 @@ useless AS (
                         e.partition_key = t.partition_key
                         AND e.execution_id = t.execution_id
                         AND (
-                            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                            -- that comes back has an old place, which the lane served long ago.
+                            -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                            -- retry. Other returning work has an old place, which the lane served long ago.
                             e.lifecycle_phase = 'runnable'
                             AND (
                                 e.attempt_state = 'pending_first_attempt'
@@ -163,7 +163,7 @@ useless AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The places, deleted.
     DELETE FROM ffx_fair_place AS t
     USING useless AS u
     WHERE
@@ -207,10 +207,10 @@ type DropPassedPlacesRow struct {
 	Deleted     int32
 }
 
-// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
-// which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
-// execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
-// there is no last one, and zero instead.
+// DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a
+// position on, which is inclusive: a place is deleted if the tenant has a greater one in the page, or if the place is
+// keep_ms old and the execution has started or is gone. Returns the last row of the page and how many places were
+// examined and deleted. Without rows the columns of the last one are zero.
 //
 // Passages: fair_waits.
 // Used by: upkeep.ForgetFairPlaces.
@@ -269,8 +269,8 @@ type EnsureFairPlacesParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// EnsureFairPlaces records places the caller's transaction has given out. An execution that does not have its place,
-// because it existed before, is left out.
+// EnsureFairPlaces records places the caller's transaction has assigned. An execution without the place, because the
+// execution existed before, is left out.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 // engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
@@ -331,12 +331,12 @@ LEFT JOIN LATERAL (
         WHERE
             x.partition_key = r.partition_key
             AND x.execution_id = r.execution_id
-            -- Fair work alone has it.
+            -- Only fair work has this value.
             AND num_nulls(x.ffx_created_at_ms) = 0
             AND x.execution_id <> ALL ($9::uuid[])
             AND (
-                -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                -- that comes back has an old place, which the lane served long ago.
+                -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                -- retry. Other returning work has an old place, which the lane served long ago.
                 x.lifecycle_phase = 'runnable'
                 AND (
                     x.attempt_state = 'pending_first_attempt'
@@ -379,8 +379,8 @@ LEFT JOIN LATERAL (
         AND x.execution_id = p.execution_id
         AND x.execution_id <> ALL ($9::uuid[])
         AND (
-            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-            -- that comes back has an old place, which the lane served long ago.
+            -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+            -- retry. Other returning work has an old place, which the lane served long ago.
             x.lifecycle_phase = 'runnable'
             AND (
                 x.attempt_state = 'pending_first_attempt'
@@ -414,11 +414,11 @@ type ListFairPlacesRow struct {
 	NowMs       int64
 }
 
-// ListFairPlaces returns the facts that give fair work its place in the queue. For each line, a lane at one rank, a row
-// with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
-// on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
-// again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
-// execution has started, stands elsewhere or is gone. A tenant without a place has no row. The executions of
+// ListFairPlaces returns the facts that decide the place of fair work in the queue. For each line, a lane at one rank,
+// a row with tenant false has the id and the place, in whole milliseconds, of the first waiting fair execution among
+// the next max_items entries from a place on. The caller knows all entries before are gone, so no claimed entry is read
+// again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether
+// the execution there has started, has moved or is gone. A tenant without a place has no row. The executions of
 // moved_executions come back to the queue, for new places, and their present places count as left.
 //
 // Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
@@ -485,7 +485,7 @@ type MoveFairExecutionsParams struct {
 	PlacesMs      []int64
 }
 
-// MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
+// MoveFairExecutions gives executions that come back to the queue new places, in milliseconds.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: L1 held; queue held.

@@ -34,7 +34,7 @@ type DropBacklogMembersParams struct {
 	ExecutionIDs  []string
 }
 
-// DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
+// DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many were removed.
 //
 // Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 // Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
@@ -71,11 +71,11 @@ type DropEmptyBacklogsParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
-// locked them in an earlier statement and removed members in another.
+// DropEmptyBacklogs deletes the requests without members left, and returns how many were deleted. The caller has locked
+// the requests in an earlier statement and removed members in another.
 //
 // Used by: engine.AckFlowCancel, upkeep.CancelFlows.
-// Locks: L0 waits (the rows of requests, DELETE: they are locked).
+// Locks: L0 waits (the rows of requests, DELETE: already locked).
 func (q *Queries) DropEmptyBacklogs(ctx context.Context, db DBTX, arg DropEmptyBacklogsParams) (int64, error) {
 	result, err := db.Exec(ctx, dropEmptyBacklogs, arg.PartitionKeys, arg.FlowIDs)
 	if err != nil {
@@ -101,7 +101,7 @@ type HastenCancelBacklogParams struct {
 }
 
 // HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
-// rows: it ends no later already, or there is no such request.
+// rows: the grace ends no later already, or there is no such request.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
@@ -236,8 +236,8 @@ type LockCancelBacklogParams struct {
 	FlowID       id.FlowID
 }
 
-// LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
-// lock. No rows: there is no request.
+// LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from the request
+// needs the lock. No rows: there is no request.
 //
 // Used by: engine.AckFlowCancel.
 // Locks: L0 waits (the row of the request FOR UPDATE).
@@ -385,8 +385,8 @@ type TakeCancelBacklogsRow struct {
 	Reason string
 }
 
-// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests no other transaction
-// holds.
+// TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: the result has the requests no other
+// transaction holds.
 //
 // Used by: upkeep.CancelFlows.
 // Locks: L0 skips (the rows of requests FOR UPDATE).

@@ -49,11 +49,11 @@ type ListPendingAmongRow struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// ListPendingAmong returns those of the given executions, locked by the caller, that are neither running nor
-// suspended, in array order.
+// ListPendingAmong returns the given executions, locked by the caller, without the running and suspended ones, in array
+// order.
 //
 // Used by: engine.RequestFlowCancel.
-// Locks: none. The caller has locked the rows it reads.
+// Locks: none. The caller has locked the rows read.
 func (q *Queries) ListPendingAmong(ctx context.Context, db DBTX, arg ListPendingAmongParams) ([]ListPendingAmongRow, error) {
 	rows, err := db.Query(ctx, listPendingAmong, arg.PartitionKeys, arg.ExecutionIDs)
 	if err != nil {
@@ -110,8 +110,8 @@ type LockMemberAttemptsParams struct {
 	AttemptIndexes []int32
 }
 
-// LockMemberAttempts locks the current attempt of each given execution: the newest up to its pointer, as the caller read
-// it when it locked the execution. An execution may have none.
+// LockMemberAttempts locks the current attempt of each given execution: the newest up to the pointer, as read when the
+// caller locked the execution. An execution may have none.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L2 waits (attempt rows FOR UPDATE in array order). The executions are locked by the caller.
@@ -122,7 +122,7 @@ func (q *Queries) LockMemberAttempts(ctx context.Context, db DBTX, arg LockMembe
 
 const lockMembers = `-- name: LockMembers :many
 WITH members AS (
-    -- Found before they are sorted: the primary key has the order, but not the flow.
+    -- Found before the sort: the primary key has the order, but not the flow.
     SELECT
         f.partition_key,
         f.execution_id
@@ -190,10 +190,10 @@ type LockMembersRow struct {
 	AttemptIndex int32
 }
 
-// LockMembers locks the members of a flow that have not ended, by id. With pending_only it skips those that are
-// running or suspended; with noted_only it locks only those listed by a request to cancel the flow. It skips the
-// given clean-ups. No row: there is none. Under the flow's exclusive lock it finds all members: none is added or
-// replayed in the meantime. attempt_index: the pointer of the locked row.
+// LockMembers locks the unended members of a flow, by id. With pending_only running and suspended members are skipped;
+// with noted_only, so are members no request to cancel the flow lists. The given clean-ups are skipped. No row: there
+// is none. The caller holds the flow's exclusive lock, so no member is missed: none is added or replayed in the
+// meantime. attempt_index: the pointer of the locked row.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).

@@ -34,7 +34,7 @@ type CountNewMembersParams struct {
 	FlowID       id.FlowID
 }
 
-// CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
+// CountNewMembers adds members to the counters of a flow, one revision each, and returns the number of members.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: L0 held.
@@ -89,7 +89,7 @@ type InsertAppliedEdgesParams struct {
 	DataPassingRefs []string
 }
 
-// InsertAppliedEdges adds dependency edges that count from now on.
+// InsertAppliedEdges adds dependency edges, which count from now on.
 //
 // Used by: engine.CreateFlow.
 // Locks: L3 new: the flow is new.

@@ -61,8 +61,8 @@ type EndSkippedAttemptsParams struct {
 	NowMs         int64
 }
 
-// EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
-// under a raised epoch.
+// EndSkippedAttempts settles the unfinished current attempts of skipped executions with an earlier run, under a raised
+// epoch.
 //
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 // upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
@@ -175,8 +175,9 @@ type EnqueueSiblingCancelsParams struct {
 	StagedBelow    []int32
 }
 
-// EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones that feed no
-// other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
+// EnqueueSiblingCancels lists the upstreams no longer needed by newly decided groups: unfinished ones that feed no
+// other undecided group. Later transactions cancel the upstreams. staged_from and staged_below are as in
+// ReleaseDownstream.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -207,7 +208,7 @@ WITH input AS (
         unnest($3::uuid[]) AS downstream_eid
 ),
 opened AS (
-    -- Their edges this transaction resolved, open again.
+    -- Their edges resolved in the transaction, open again.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
@@ -223,7 +224,7 @@ opened AS (
         d.downstream_eid
 ),
 tally AS (
-    -- The number of these edges, by group.
+    -- The number of edges, by group.
     SELECT
         o.partition_key,
         o.flow_id,
@@ -236,7 +237,7 @@ tally AS (
         o.downstream_eid
 ),
 discounted AS (
-    -- The groups without them.
+    -- The groups without the edges.
     UPDATE ff_edge_group AS g
     SET
         success_count = g.success_count - CASE WHEN $5::text = 'success' THEN t.edges ELSE 0 END,
@@ -268,7 +269,7 @@ type LeaveEdgesRow struct {
 	UpstreamEID  pgtype.UUID
 }
 
-// LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: they are open again, and not
+// LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: the edges are open again, and not
 // counted. Returns their upstreams, whose completion events stay undispatched.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
@@ -365,9 +366,9 @@ type ListPassedOverParams struct {
 }
 
 // ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or SkipDownstream
-// left unchanged although the decision concerns them. No row for an execution that has ended or started, and so decides
-// for itself; that is already free to run when it is to be released; or whose group is undecided because of staged
-// edges. A row in an unknown state is returned.
+// left unchanged although the decision concerns the execution. No row for an ended or started execution, which the
+// decision can no longer change; for an execution to be released that is already free to run; or if the group is
+// undecided because of staged edges. A row in an unknown state is returned.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -469,7 +470,7 @@ type ListUncountedEdgesRow struct {
 }
 
 // ListUncountedEdges returns, by group, the edges of ended executions ResolveEdges marked although the group has no
-// row, and the upstreams of the edges it left open. No rows: all edges were counted.
+// row, and the upstreams of the edges left open. No rows: all edges were counted.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -557,10 +558,10 @@ type LockDownstreamGroupsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
-// with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
-// locks the row of a group it counts in and starts from the last committed counters. No rows: nothing depends on the
-// executions, and there is nothing to resolve.
+// LockDownstreamGroups locks the edge groups in which succeeded executions count, in one order. Concurrent successes
+// with several groups in common then queue instead of deadlocking. The counters are right even without this lock:
+// ResolveEdges locks the row of a counting group and starts from the last committed counters. No rows: nothing depends
+// on the executions, and there is nothing to resolve.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // upkeep.DispatchCompletions, operator.Replay, operator.ReplayWhere.
@@ -633,8 +634,8 @@ type PassResultsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
-// that ask for it. If there are several, the greatest edge id wins.
+// PassResults passes the results of succeeded upstreams to unstarted downstream executions, along edges that ask for
+// the result. If there are several, the greatest edge id wins.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // upkeep.DispatchCompletions, upkeep.RepairQueue, upkeep.RepairGroups.
@@ -760,10 +761,10 @@ type ReleaseDownstreamRow struct {
 }
 
 // ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
-// has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
-// It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
-// of edges that are staged and not applied yet is below staged_from, or not below staged_below: then the group was
-// decided before, or is still undecided.
+// has passed, or through the gate of their budget or quota. An execution not promoted yet becomes runnable. A row that
+// does not wait for dependencies stays unchanged and is not returned. The same holds if the number of staged edges not
+// applied yet is below staged_from, or not below staged_below: then the group was decided before, or is still
+// undecided.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -773,7 +774,7 @@ type ReleaseDownstreamRow struct {
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
 // Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
-// (partition_key, execution_id). A row that fails the guard is not waited for.
+// (partition_key, execution_id). A row failing the guard is not waited for.
 func (q *Queries) ReleaseDownstream(ctx context.Context, db DBTX, arg ReleaseDownstreamParams) ([]ReleaseDownstreamRow, error) {
 	rows, err := db.Query(ctx, releaseDownstream,
 		arg.NowMs,
@@ -816,7 +817,7 @@ WITH input AS (
         unnest($5::uuid[]) AS execution_id
 ),
 replayed AS (
-    -- How many of them another program has replayed.
+    -- The number of upstreams another program has replayed.
     SELECT count(*) AS executions
     FROM (
         SELECT
@@ -851,10 +852,11 @@ resolved AS (
         d.upstream_eid = ANY (ARRAY[i.execution_id])
         AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
-        -- An edge is applied if this is a number or the key is absent. JSON null means staged only.
+        -- An edge is applied if applied_at_ms is a number or the key is absent. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-        -- Another program has replayed it and may have counted its earlier end: DispatchCompletions handles it.
+        -- Another program has replayed the upstream and may have counted the earlier end: DispatchCompletions handles
+        -- the edge.
         AND NOT (
             $2::boolean
             AND coalesce((
@@ -940,11 +942,11 @@ type ResolveEdgesRow struct {
 	Marked                    int64
 }
 
-// ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
-// an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
-// it marked in all groups; larger than their number if it left some out. It returns no group without a row, although it
-// marks the edges, and leaves the edges of an execution another program has replayed unchanged. The caller finds both
-// by ListUncountedEdges.
+// ResolveEdges marks the open edges of ended executions as resolved and counts the edges in their groups. The mark
+// makes an edge count exactly once. Returns each changed group, with the new counters and the counted edges. marked:
+// how many edges were marked in all groups; larger than the number of counted edges if some were left out. A group
+// without a row is not returned, although its edges are marked; the edges of an execution another program has replayed
+// stay unchanged. The caller finds both by ListUncountedEdges.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -953,8 +955,9 @@ type ResolveEdgesRow struct {
 // engine.WaitForChildrenEach, interop.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 // engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 // upkeep.CancelFlows.
-// Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
-// the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
+// Locks: L3 waits (edge and group rows, UPDATE: concurrent statements on one group queue, and each goes on from the
+// counters of the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive
+// lock is held.
 func (q *Queries) ResolveEdges(ctx context.Context, db DBTX, arg ResolveEdgesParams) ([]ResolveEdgesRow, error) {
 	rows, err := db.Query(ctx, resolveEdges,
 		arg.Outcome,
@@ -1006,7 +1009,7 @@ WITH input AS (
         unnest($5::integer[]) AS staged_below
 ),
 waiting AS (
-    -- Those that may still be skipped, locked.
+    -- The executions still to be skipped, locked.
     SELECT
         e.partition_key,
         e.execution_id
@@ -1047,7 +1050,7 @@ skipped AS (
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
         terminal_at_ms = coalesce(e.terminal_at_ms, $6::bigint),
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -1097,9 +1100,9 @@ type SkipDownstreamRow struct {
 	HasStarted   bool
 }
 
-// SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on
-// dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
-// staged_from and staged_below are as in ReleaseDownstream.
+// SkipDownstream ends downstream executions whose dependencies have become impossible. Only executions blocked on
+// dependencies or never started are skipped, in any phase before active. Other rows stay unchanged and are not
+// returned. staged_from and staged_below are as in ReleaseDownstream.
 //
 // Passages: set_ended.
 // Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,

@@ -98,7 +98,7 @@ FROM (
         x.upstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
         AND x.flow_id = $3
-    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
+    OFFSET 0 -- otherwise the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `
@@ -162,7 +162,7 @@ FROM (
         x.downstream_eid = $1
         AND (x.partition_key = $2 OR x.partition_key IS NULL)
         AND x.flow_id = $3
-    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
+    OFFSET 0 -- otherwise the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id
 `

@@ -37,9 +37,9 @@ type CountGrowthParams struct {
 	FlowID       id.FlowID
 }
 
-// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. It also
-// writes the row of a flow that changed in another way, so a transaction with an older snapshot fails at the flow's
-// lock.
+// CountGrowth adds members and edges to the counters of a flow, one revision each, and returns the new values. The row
+// of a flow is also written if the flow changed in another way, so a transaction with an older snapshot fails at the
+// flow's lock.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy.
@@ -89,7 +89,7 @@ type JoinFlowParams struct {
 	NodeKeys     []string
 }
 
-// JoinFlow makes executions that belong to no flow members of one. An empty node_key keeps the present key.
+// JoinFlow makes executions outside any flow members of one. An empty node_key keeps the present key.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers.
 // Locks: L1 held.
@@ -127,8 +127,8 @@ type LockGrowingFlowRow struct {
 	RawFields       []byte
 }
 
-// LockGrowingFlow locks the row of a flow whose exclusive lock the caller holds, and returns the counters of its
-// growth. No row: the flow does not exist.
+// LockGrowingFlow locks the row of a flow whose exclusive lock the caller holds, and returns the counters of growth. No
+// row: the flow does not exist.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 // engine.SetGroupPolicy.
@@ -159,13 +159,13 @@ type LockUndispatchedOfParams struct {
 	ExecutionIDs []pgtype.UUID
 }
 
-// LockUndispatchedOf returns those of the given ended members that have an undispatched event. The dispatcher of that
-// event counts their edges, including edges added now. It leaves out events of executions that ended before they became
-// members: the dispatcher of those looks for no edges. The rows are locked so that a transaction whose snapshot still
-// shows a dispatched event as undispatched fails with 40001.
+// LockUndispatchedOf returns the given ended members with an undispatched event. The dispatcher of the event counts
+// their edges, including edges added now. Events of executions that ended before joining the flow are left out: their
+// dispatcher looks for no edges. The rows are locked to let a transaction fail with 40001 if its snapshot still shows a
+// dispatched event as undispatched.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one until it has counted). Reads all
+// Locks: L7 waits (event rows FOR SHARE: a dispatcher of another program holds one while counting). Reads all
 // undispatched events.
 func (q *Queries) LockUndispatchedOf(ctx context.Context, db DBTX, arg LockUndispatchedOfParams) ([]id.ExecutionUUID, error) {
 	rows, err := db.Query(ctx, lockUndispatchedOf, arg.PartitionKey, arg.FlowID, arg.ExecutionIDs)

@@ -140,8 +140,8 @@ type ListNamedFlowsRow struct {
 	SummaryAtMs     int64
 }
 
-// ListNamedFlows returns those of the named flows that match a filter, with their last stored summaries, in no order.
-// An empty text or a NULL in the filter matches all.
+// ListNamedFlows returns the named flows that match a filter, with their last stored summaries, in no order. An empty
+// text or a NULL in the filter matches all.
 //
 // Used by: engine.ListFlows.
 // Locks: none. Spans partitions.

@@ -81,7 +81,7 @@ FROM (
 `
 
 // LockFlowsExclusive takes the exclusive form of the locks of flows, ascending by key. Every operation that ends a
-// member without success, or changes a flow's structure, holds it.
+// member without success, or changes a flow's structure, holds the exclusive form.
 //
 // Used by: engine.FailExecution, engine.CreateExecution, engine.CreateExecutions, upkeep.DispatchCompletions,
 // upkeep.ExpireLeases, upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits,
@@ -104,8 +104,9 @@ FROM (
 ) AS k
 `
 
-// LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold it, so
-// several may end at once while no structure change runs. Waiting transactions queue in order of arrival.
+// LockFlowsShared takes the shared form of the locks of flows, ascending by key. Successes of members hold the shared
+// form, so several members may end at once while no structure change runs. Waiting transactions queue in order of
+// arrival.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // upkeep.DispatchCompletions, engine.WaitForChildren, engine.RecordStep, engine.TakeSignal.
@@ -140,8 +141,8 @@ type ShareFlowRowsParams struct {
 }
 
 // ShareFlowRows locks the rows of flows in share mode if the caller's transaction runs above READ COMMITTED: its
-// snapshot may be older than a structure change, and then this statement fails with 40001 instead of overlooking an
-// edge. At READ COMMITTED it reads nothing.
+// snapshot may be older than a structure change, and then the statement fails with 40001 instead of overlooking an
+// edge. At READ COMMITTED nothing is read.
 //
 // Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 // upkeep.DispatchCompletions, engine.WaitForChildren, engine.WaitForChildrenEach, engine.RecordStep,
@@ -200,8 +201,8 @@ type TryFlowsExclusiveParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: it returns the flows for which it got
-// both locks. A flow without a row needs only the first.
+// TryFlowsExclusive is LockFlowsExclusive and LockFlowRows without waiting: the result has the flows for which both
+// locks were free. A flow without a row needs only the first.
 //
 // Used by: engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
 // upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue, engine.CancelExecutions,
@@ -240,8 +241,8 @@ FROM (
 WHERE pg_try_advisory_xact_lock_shared(k.key)
 `
 
-// TryFlowsShared is LockFlowsShared without waiting: it returns the flows whose lock it got. It leaves out a flow
-// whose lock another transaction holds exclusively, or waits for.
+// TryFlowsShared is LockFlowsShared without waiting: the result has the flows whose lock was free. A flow is left out
+// if another transaction holds the lock exclusively, or waits for the lock.
 //
 // Used by: engine.CompleteExecutions, engine.Claimer.CompleteAndClaim, upkeep.DispatchCompletions,
 // engine.WaitForChildrenEach, upkeep.Retain, upkeep.RepairQueue.

@@ -73,8 +73,7 @@ SELECT
                 LIMIT 1
             ) AS p ON true
             LEFT JOIN LATERAL (
-                -- If neither the attempt nor the public state has the outcome, it follows from the fields of other
-                -- programs.
+                -- If neither the attempt nor the public state has the outcome, the fields of other programs have.
                 SELECT
                     (
                         SELECT a.outcome
@@ -93,7 +92,7 @@ SELECT
                 WHERE
                     m.lifecycle_phase = 'terminal'
                     AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                OFFSET 0 -- without it the attempt is looked up for every member and discarded
+                OFFSET 0 -- otherwise the attempt is looked up for every member and discarded
             ) AS traces ON true
             WHERE
                 m.partition_key = f.partition_key
@@ -122,12 +121,12 @@ type GetFlowRow struct {
 	Members         []byte
 }
 
-// GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array. staged counts
-// edges that are not applied yet. members counts the members by the facts their public state is derived from; a value
-// that does not matter for a state is "". No row: the flow does not exist.
+// GetFlow returns a flow with the fan-in state of the downstream executions, by id, as a JSON array. staged counts
+// edges not applied yet. members counts the members by the facts their public state is derived from; a value without
+// effect on a state is "". No row: the flow does not exist.
 //
 // Used by: engine.DescribeFlow.
-// Locks: none; one snapshot for the row, its groups and its members.
+// Locks: none; one snapshot for the row, the groups and the members.
 func (q *Queries) GetFlow(ctx context.Context, db DBTX, arg GetFlowParams) (GetFlowRow, error) {
 	row := db.QueryRow(ctx, getFlow, arg.PartitionKey, arg.FlowID)
 	var i GetFlowRow
@@ -419,8 +418,8 @@ type ListUpstreamResultsRow struct {
 	PointerOutcome     string
 }
 
-// ListUpstreamResults returns, for one execution, the states and results of its upstreams, by upstream id. gone: the
-// upstream was pruned; only its key and the outcome its edge was counted with are left.
+// ListUpstreamResults returns, for one execution, the states and results of the upstreams, by upstream id. gone: the
+// upstream was pruned; only the key and the counted outcome are left.
 //
 // Used by: engine.UpstreamResults.
 // Locks: none; one snapshot.

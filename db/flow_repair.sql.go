@@ -96,9 +96,9 @@ type ListLostEndsParams struct {
 	Ords           []int32
 }
 
-// ListLostEnds returns, by ord, those of the given groups whose counters are wrong: an upstream is not counted or not
-// marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
-// or more upstreams are counted as running than open edges lead to the group.
+// ListLostEnds returns, by ord, the given groups whose counters are wrong: an upstream is not counted or not marked
+// although the upstream ended at least settle_ms ago, and after the edge was opened again, or was deleted; or more
+// upstreams are counted as running than open edges lead to the group.
 //
 // Used by: upkeep.RepairGroups.
 // Locks: none.
@@ -196,9 +196,8 @@ type ListUnsoundGroupsRow struct {
 	DownstreamEID id.ExecutionUUID
 }
 
-// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
-// row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
-// edge.
+// ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no row,
+// or another program has replayed an upstream, may have counted the upstream's earlier end, and marked no edge.
 //
 // Used by: upkeep.DispatchCompletions.
 // Locks: none.
@@ -336,8 +335,8 @@ type ReadGroupEdgesRow struct {
 }
 
 // ReadGroupEdges returns every edge of groups, by the group's ord and edge id. counted_as is the outcome an edge is
-// marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
-// upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
+// marked with, empty without a mark. An applied edge without a mark comes with the state and outcome of the upstream.
+// reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 //
 // Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: none. Reads after the groups have been locked.
@@ -408,7 +407,7 @@ marks AS (
         unnest($13::text[]) AS outcome
 ),
 marked AS (
-    -- Those edges, marked.
+    -- The edges, marked.
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
@@ -454,8 +453,7 @@ type RecountGroupsParams struct {
 	NowMs             int64
 }
 
-// RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
-// had no mark.
+// RecountGroups sets the counters of locked groups from their edges, and marks unmarked edges.
 //
 // Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: L3 held.
@@ -556,9 +554,9 @@ type ScanGroupsRow struct {
 	PageRows      int32
 }
 
-// ScanGroups looks at the first page_size groups after a place in the order of the primary key. It returns those
-// whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
-// dependencies. page_rows: the number of groups it looked at.
+// ScanGroups examines the first page_size groups after a place in the order of the primary key. Returned are the groups
+// whose downstream execution has not ended, and the last group in any case. held: the downstream execution waits only
+// for dependencies. page_rows: the number of examined groups.
 //
 // Used by: upkeep.RepairGroups.
 // Locks: none. Spans partitions.
@@ -671,9 +669,9 @@ type TakeUnsoundGroupsRow struct {
 	Replayed                  bool
 }
 
-// TakeUnsoundGroups locks groups and returns them by ord. No row: another transaction holds the group, or it does not
-// exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
-// again.
+// TakeUnsoundGroups locks groups and returns the locked ones by ord. No row: another transaction holds the group, or
+// the group does not exist. held: the downstream execution waits only for dependencies. replayed: the same, after the
+// execution was set to run again.
 //
 // Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by

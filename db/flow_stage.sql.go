@@ -59,8 +59,8 @@ type AddToGroupsParams struct {
 	RunningCounts  []int32
 }
 
-// AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
-// groups.
+// AddToGroups adds edges to the counters of groups and sets their policies and targets. Missing rows of groups are
+// created.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: L3 held.
@@ -96,7 +96,7 @@ staged AS MATERIALIZED (
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- In key order: otherwise any index that begins with the flow looks as good in a small table.
+        -- In key order: otherwise any index with the flow in front looks as good in a small table.
         SELECT
             t.ctid::tid AS row_id,
             t.edge_id,
@@ -141,7 +141,7 @@ type ApplyEdgesParams struct {
 	Outcomes     []string
 }
 
-// ApplyEdges applies staged edges, so they count. outcome is as in InsertEdges.
+// ApplyEdges applies staged edges: from now on the edges count. outcome is as in InsertEdges.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
@@ -210,10 +210,9 @@ type InsertEdgesParams struct {
 	Outcomes        []string
 }
 
-// InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; edges that are only
-// staged hold the group of their downstream open until they are applied. outcome: the outcome of the upstream of an
-// applied edge if it has ended and is counted. It is empty if the upstream has not ended, or if an undispatched event
-// will count it.
+// InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; staged edges only hold
+// the group of their downstream open until applied. outcome: for an applied edge, the outcome of the upstream if the
+// end is counted. Empty if the upstream has not ended, or if an undispatched event will count the end.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 // Locks: L3 new. The caller holds the flow's exclusive lock.
@@ -278,7 +277,7 @@ type ListEdgesBelowRow struct {
 	DownstreamEID id.ExecutionUUID
 }
 
-// ListEdgesBelow returns every edge that is reachable from members of a flow.
+// ListEdgesBelow returns every edge reachable from members of a flow.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 // Locks: none. The caller holds the flow's exclusive lock. Reads all edges below the members.
@@ -320,7 +319,7 @@ SELECT
     coalesce(d.policy -> 'allow_active_downstream' = 'true'::jsonb, false)::boolean AS allow_started
 FROM input AS i
 CROSS JOIN LATERAL (
-    -- In key order: otherwise any index that begins with the flow looks as good in a small table.
+    -- In key order: otherwise any index with the flow in front looks as good in a small table.
     SELECT
         t.edge_id,
         t.upstream_eid,
@@ -354,7 +353,7 @@ type ListEdgesNamedRow struct {
 	AllowStarted    bool
 }
 
-// ListEdgesNamed returns edges of a flow by their ids. One that does not exist has no row.
+// ListEdgesNamed returns edges of a flow by their ids. A missing edge has no row.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 // Locks: none. The caller holds the flow's exclusive lock.
@@ -436,8 +435,8 @@ type ListInboundEdgesRow struct {
 	AllowStarted    bool
 }
 
-// ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise it is only staged.
-// resolved_outcome: the outcome of its upstream, empty if that is not counted.
+// ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise the edge is only
+// staged. resolved_outcome: the outcome of the upstream, empty if the end is not counted.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 // Locks: none. The caller holds the flow's exclusive lock.
@@ -518,11 +517,11 @@ type PassResultsAlongParams struct {
 	DownstreamEIDs []pgtype.UUID
 }
 
-// PassResultsAlong passes the results of upstreams to downstream executions that have not started, along edges that
-// have just been counted as successes. If there are several into one execution, the greatest edge id wins.
+// PassResultsAlong passes the results of upstreams to unstarted downstream executions, along edges just counted as
+// successes. If there are several into one execution, the greatest edge id wins.
 //
 // Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
-// Locks: L4 held (execution rows, UPDATE): they are among the executions the caller has locked, or has created.
+// Locks: L4 held (execution rows, UPDATE): the caller has locked or created the executions.
 func (q *Queries) PassResultsAlong(ctx context.Context, db DBTX, arg PassResultsAlongParams) error {
 	_, err := db.Exec(ctx, passResultsAlong,
 		arg.NowMs,

@@ -20,7 +20,7 @@ WITH input AS (
 )
 UPDATE ff_exec_core AS e
 SET
-    -- What an admission sets of an execution e.
+    -- The columns an admission sets in an execution e.
     eligibility_state = 'eligible_now',
     public_state = 'waiting',
     blocking_reason = 'waiting_for_worker',
@@ -39,7 +39,7 @@ type AdmitExecutionsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// AdmitExecutions makes executions claimable that the caller has locked.
+// AdmitExecutions makes locked executions claimable.
 //
 // Passages: set_admitted.
 // Used by: upkeep.AdmitWaiting.
@@ -77,8 +77,8 @@ input AS MATERIALIZED (
     ) AS i
 ),
 judged AS MATERIALIZED (
-    -- A page of the open ones: whether each is in use, and when it started. The deletion of an execution has noted its start;
-    -- without it counts from the admission.
+    -- A page of the open ones: whether each is in use, and when the execution started. The deletion of an execution has
+    -- noted the start; without a start, the admission's time counts.
     SELECT
         j.partition_key,
         j.gate_id,
@@ -91,7 +91,7 @@ judged AS MATERIALIZED (
         -- 0: the window of one in use is over, which is noted once.
         CASE WHEN j.has_window AND j.started_at_ms <= j.window_from_ms THEN 0 ELSE j.started_at_ms END AS started_at_ms,
         coalesce(j.started_at_ms > j.window_from_ms, j.held) AS starts,
-        -- Not in the millisecond of its admission: another one may be added to it.
+        -- Not in the millisecond of the admission: another one may still be added to the row.
         coalesce(NOT j.held AND j.started_at_ms > j.window_from_ms AND j.admitted_at_ms < j.now_ms, false) AS settled
     FROM (
         SELECT
@@ -105,7 +105,8 @@ judged AS MATERIALIZED (
             (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
             ffx_past_ms(coalesce(
                 u.started_at_ms,
-                -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
+                -- The execution was admitted in the millisecond of an earlier start, and waits for a claim: the start belongs
+                -- to the earlier admission.
                 CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
                 CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
             ), c.now_ms) AS started_at_ms,
@@ -125,7 +126,7 @@ judged AS MATERIALIZED (
                 t.held,
                 t.started_at_ms,
                 t.by_caller,
-                -- An admission by a clock that was ahead: its start may have another date.
+                -- The clock of the admission was ahead: the start may have another date.
                 CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
                 (
                     SELECT min(n.admitted_at_ms)
@@ -162,9 +163,10 @@ judged AS MATERIALIZED (
             LIMIT 1
         ) AS e ON true
         LEFT JOIN LATERAL (
-            -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
-            -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
-            -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
+            -- When the execution of an admission u first started under the admission, since u.since_ms, NULL: not yet. For a
+            -- resumed attempt only the last time is stored, which may be after the next admission. A claim sent before the
+            -- admission, but able to see the admission, has stored an earlier start: of an attempt still leased, or leased
+            -- until after the admission.
             SELECT min(
                 CASE
                     WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms
@@ -186,7 +188,7 @@ judged AS MATERIALIZED (
     ) AS j
 ),
 dropped AS (
-    -- Those that count no more.
+    -- The admissions that count no more.
     DELETE FROM ffx_gate_use AS u
     USING judged AS j
     WHERE
@@ -198,7 +200,7 @@ dropped AS (
         AND NOT j.starts
 ),
 noted AS (
-    -- The others, if they have changed.
+    -- The others, if changed.
     UPDATE ffx_gate_use AS u
     SET
         held = j.held,
@@ -214,7 +216,7 @@ noted AS (
         AND (j.held, j.started_at_ms, j.settled) IS DISTINCT FROM (j.was_held, j.was_started_at_ms, false)
 ),
 settled AS (
-    -- The units of those that are settled now, in the rows of the keys.
+    -- The units of newly settled admissions, in the rows of the keys.
     UPDATE ffx_gate AS g
     SET settled = g.settled + n.units
     FROM (
@@ -311,16 +313,16 @@ type CountGatesRow struct {
 	LookedExecutionID pgtype.UUID
 }
 
-// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is admitted
-// and was not admitted again. One by a call is in use until that is released, or its execution ends or waits here. It counts
-// as a start from then until its window is over, and also while the execution has not started. A start in the future counts as
-// one of now. It deletes the admissions that count no more, and notes the starts of the others. window_ms of 0: starts don't
-// count.
+// CountGates counts the admissions of locked keys and quota policies. An admission is in use while its execution is
+// admitted and was not admitted again. An admission by a call is in use until released, or until its execution ends or
+// waits here. An admission counts as a start from the start of the execution until the window is over, and also while
+// the execution has not started. A start in the future counts as one of now. Admissions that count no more are deleted,
+// and the starts of the others are noted. window_ms of 0: starts don't count.
 //
-// It reads no settled admission: their units are in the row of the key, and PruneSettledUses follows in the same round trip.
-// Of the open ones after a position, it looks at most at a page. whole: it has looked at all. Otherwise held and started are
-// the bounds less the units it has found free, and may be too high. looked_at_ms, looked_execution_id: where the next
-// page begins. changes: how many of the page it has changed.
+// Settled admissions are not read: their units are in the row of the key, and PruneSettledUses follows in the same
+// round trip. At most a page of the open ones after a position is examined. whole: all were examined. Otherwise held
+// and started are the bounds less the units found free, and may be too high. looked_at_ms, looked_execution_id: where
+// the next page begins. changes: how many of the page were changed.
 //
 // Passages: gate_judged, gate_started, gate_summed.
 // Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
@@ -387,7 +389,7 @@ CROSS JOIN LATERAL (
     WHERE
         t.partition_key = i.execution_partition_key
         AND t.execution_id = i.execution_id
-        -- Another creation may have replaced its limits.
+        -- Another creation may have replaced the limits.
         AND i.gate_id = ANY (t.ffx_limit_ids)
     LIMIT 1
 ) AS e
@@ -402,9 +404,9 @@ type EnsureGatesParams struct {
 	ExecutionIDs           []pgtype.UUID
 }
 
-// EnsureGates creates rows for keys of limits, and for quota policies, that have none, each from an execution that names it. Its
-// document has the names and keys of its limits at their places; a quota policy is its last one and has none. The caller sorts
-// by gate_id.
+// EnsureGates creates missing rows for keys of limits, and for quota policies, each from an execution with the limit.
+// The execution's document has the names and keys of the limits at their places; a quota policy comes last and has
+// neither. The caller sorts by gate_id.
 //
 // Used by: upkeep.AdmitWaiting.
 // Locks: gates waits (the INSERT, for another one of the same key).
@@ -440,7 +442,7 @@ type EnsureKeysParams struct {
 	NowMs         *int64
 }
 
-// EnsureKeys creates rows for keys of limits that have none. The caller sorts by gate_id.
+// EnsureKeys creates missing rows for keys of limits. The caller sorts by gate_id.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: gates waits (the INSERT, for another one of the same key).
@@ -490,9 +492,9 @@ type InsertGateUsesParams struct {
 	WindowedGateIDs        []pgtype.UUID
 }
 
-// InsertGateUses stores admissions at locked keys and quota policies. An execution that gave its place back and is admitted
-// again in the same millisecond has one row for both: its starts add up if the key has a window. An admission by a call
-// counts as a start at once.
+// InsertGateUses stores admissions at locked keys and quota policies. An execution admitted again in the millisecond of
+// its earlier, released admission has one row for both: the starts add up if the key has a window. An admission by a
+// call counts as a start at once.
 //
 // Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions.
 // Locks: gates held (INSERT and UPDATE of admissions).
@@ -557,7 +559,7 @@ SELECT
     false
 FROM input AS n
 CROSS JOIN LATERAL (
-    -- Those in use, with the units of all that have been longer.
+    -- The admitted executions, with the units of all admitted earlier.
     SELECT
         u.execution_partition_key,
         u.execution_id,
@@ -598,9 +600,9 @@ type ListSurplusRow struct {
 	Waits        bool
 }
 
-// ListSurplus returns the executions to cancel at keys of limits that are full: those that wait and are not in but, except the
-// newest with keep_newest; or with cancel_running as many of those in use as give so many units back, the longest first. At most
-// 1,000 for each key.
+// ListSurplus returns the executions to cancel at full keys of limits: the waiting ones not in but, except the newest
+// with keep_newest; or with cancel_running as many admitted ones as needed to free the given units, the longest
+// admitted first. At most 1,000 for each key.
 //
 // Used by: upkeep.AdmitWaiting.
 // Locks: none. Spans partitions.
@@ -831,10 +833,10 @@ type PruneSettledUsesRow struct {
 	FirstStartMs int64
 }
 
-// PruneSettledUses deletes at most a page of the settled admissions of each locked key or quota policy whose windows are over,
-// and takes their units from the row of the key. A start in the future becomes one of now. units: those of the deleted ones,
-// which CountGates has counted just before. first_start_ms: the first settled one that counts, 0: none. more_over: some whose
-// windows are over may be left.
+// PruneSettledUses deletes at most a page of the settled admissions of each locked key or quota policy whose windows
+// are over, and takes their units from the row of the key. A start in the future becomes one of now. units: the units
+// of the deleted ones, which CountGates has counted just before. first_start_ms: the start of the first settled one
+// that counts, 0: none. more_over: some whose windows are over may be left.
 //
 // Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE and UPDATE of admissions, UPDATE of the keys).
@@ -902,7 +904,7 @@ type RaiseGatesParams struct {
 	Used          []bool
 }
 
-// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have room again.
+// RaiseGates stores the bounds of locked keys and quota policies after a pass, and when their windows have units again.
 //
 // Used by: upkeep.AdmitWaiting, interop.CheckAdmission, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates held (UPDATE).
@@ -985,7 +987,7 @@ type ReadBudgetsInUseRow struct {
 	ReservedAmounts    []int64
 }
 
-// ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A budget that does not exist has no row.
+// ReadBudgetsInUse returns the policies, the usage and the reservations of budgets. A missing budget has no row.
 //
 // Passages: budget_usage.
 // Used by: upkeep.AdmitWaiting.
@@ -1072,7 +1074,7 @@ type ScanWaitingGatesRow struct {
 }
 
 // ScanWaitingGates returns budgets and limits with waiting executions, each with one, in the order of their ids after a
-// position. The cost depends on their number, not on that of the executions.
+// position. The cost depends on the number of budgets and limits, not of executions.
 //
 // Used by: upkeep.AdmitWaiting.
 // Locks: none. Spans partitions.
@@ -1186,9 +1188,10 @@ type TakeGatesRow struct {
 	NowMs              int64
 }
 
-// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and whether
-// executions wait there. It returns those that are locked (taken is false) or missing (known is false) too. A key whose limit
-// an operator changes now counts as locked. A quota policy is read under its lock, not from the snapshot. The caller sorts by gate_id.
+// TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and
+// whether executions wait there. Locked ones (taken is false) and missing ones (known is false) are returned too. A key
+// whose limit an operator changes now counts as locked. A quota policy is read under the lock, not from the snapshot.
+// The caller sorts by gate_id.
 //
 // Used by: upkeep.AdmitWaiting, engine.CreateExecution, engine.CreateExecutions, upkeep.ForgetLimitKeys.
 // Locks: gates skips (rows FOR NO KEY UPDATE in array order); limits skips (advisory locks of the rules, shared).
@@ -1262,7 +1265,7 @@ CROSS JOIN LATERAL (
         x.ffx_budget_ids,
         x.ffx_limit_ids,
         x.ffx_limit_units
-    -- The executions x that wait at a budget or limit, in their order. Each is locked, or skipped if another transaction holds it.
+    -- The executions x waiting at a budget or limit, in order. Each is locked, or skipped if held by another transaction.
     FROM (
         SELECT
             w.partition_key,
@@ -1315,8 +1318,8 @@ type TakeWaitingRow struct {
 	FfxLimitUnits []int64
 }
 
-// TakeWaiting locks executions that wait at budgets and limits, skipping locked ones: of each at most so many, in the order
-// of claims.
+// TakeWaiting locks executions waiting at budgets and limits, skipping locked ones: of each at most so many, in the
+// order of claims.
 //
 // Passages: waiting_line.
 // Used by: upkeep.AdmitWaiting.

@@ -15,7 +15,7 @@ import (
 
 const expireGrants = `-- name: ExpireGrants :many
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
@@ -55,7 +55,7 @@ expired AS (
         g.execution_id
 ),
 returned AS (
-    -- Those without a usable claim grant, claimable by every worker.
+    -- The executions without a usable claim grant, claimable by every worker.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'runnable',
@@ -111,9 +111,8 @@ type ExpireGrantsRow struct {
 	LaneID       string
 }
 
-// ExpireGrants deletes the expired grants of the given executions. It returns to their lanes the granted executions
-// that have no usable claim grant left. Returns the executions it acted on, with the lane of each that is claimable
-// now.
+// ExpireGrants deletes the expired grants of the given executions. Granted executions without a usable claim grant left
+// return to their lanes. Returns the executions of deleted grants, with the lane of each one claimable now.
 //
 // Used by: upkeep.ExpireGrants, upkeep.RepairQueue.
 // Locks: L1 held; L5 skips (grants FOR UPDATE, then the DELETE); queue held, by the execution's row.
@@ -149,7 +148,7 @@ SELECT
         WHERE
             e.partition_key = g.partition_key
             AND e.execution_id = g.execution_id
-        OFFSET 0 -- without it one scan of all executions may look cheaper than a lookup for each grant
+        OFFSET 0 -- otherwise one scan of all executions may look cheaper than a lookup for each grant
     ) AS gone
 FROM ff_claim_grant AS g
 WHERE
@@ -180,8 +179,8 @@ type ScanExpiredGrantsRow struct {
 	Gone         bool
 }
 
-// ScanExpiredGrants finds unusable grants, the oldest first, after a place in that order, and the executions they
-// name. gone: the execution no longer exists.
+// ScanExpiredGrants finds unusable grants, the oldest first, after a place in the same order, and the named executions.
+// gone: the execution no longer exists.
 //
 // Used by: upkeep.ExpireGrants.
 // Locks: none. Spans partitions.

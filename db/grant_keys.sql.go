@@ -22,7 +22,8 @@ WHERE
             -- Until when a retired key k verifies.
             coalesce(
                 k.ffx_verify_until_ms,
-                -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                -- Retired by another program, which stores no end of the grace: the grace lasts this long from the arrival of the
+                -- next key.
                 coalesce(
                     (
                         SELECT min(s.rotated_at_ms)
@@ -42,8 +43,8 @@ type GetVerifyingKeyParams struct {
 	GraceMs int64
 }
 
-// GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
-// grace. No row: there is no such key, or no longer.
+// GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one within the grace. No row:
+// there is no such key, or no longer.
 //
 // Passages: key_verifies_until.
 // Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
@@ -73,8 +74,8 @@ type ListSigningKeysRow struct {
 	Secret bytea.Secret
 }
 
-// ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
-// and secrets are as another program stored them.
+// ListSigningKeys reads the keys for signing, the preferred one first. The caller takes the first valid key: ids and
+// secrets are as stored by another program.
 //
 // Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant, operator.ReissueToken.
 // Locks: none.
@@ -113,7 +114,8 @@ FROM (
                 -- Until when a retired key k verifies.
                 coalesce(
                     k.ffx_verify_until_ms,
-                    -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+                    -- Retired by another program, which stores no end of the grace: the grace lasts this long from the arrival of the
+                    -- next key.
                     coalesce(
                         (
                             SELECT min(s.rotated_at_ms)

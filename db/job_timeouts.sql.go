@@ -56,8 +56,8 @@ type ForgetTimeoutsParams struct {
 	TimeoutsAtMs   []int64
 }
 
-// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so no scan returns them again. The
-// library clears the timeout when it takes a lease away. An attempt that was leased again has a new timeout.
+// ForgetTimeouts clears timeouts of attempts whose lease another program took away, so no scan returns the attempts
+// again. The library clears the timeout when taking a lease away. An attempt leased again has a new timeout.
 //
 // Used by: upkeep.ExpireAttempts.
 // Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
@@ -255,12 +255,12 @@ type TakeTimedOutRow struct {
 	LeaseID          string
 }
 
-// TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
-// by the library, overdue, and not locked elsewhere.
+// TakeTimedOut locks the first max_items of the given attempts, with their executions, if still running, leased by the
+// library, overdue, and not locked elsewhere.
 //
 // Used by: upkeep.ExpireAttempts.
-// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
-// own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). Only columns of the locked
+// rows decide.
 func (q *Queries) TakeTimedOut(ctx context.Context, db DBTX, arg TakeTimedOutParams) ([]TakeTimedOutRow, error) {
 	rows, err := db.Query(ctx, takeTimedOut,
 		arg.NowMs,

@@ -24,7 +24,7 @@ type EnsureLanesParams struct {
 	LaneIDs []string
 }
 
-// EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
+// EnsureLanes registers lanes executions were created on; a known lane stays unchanged.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 // operator.MoveWhere.
@@ -86,8 +86,8 @@ type ListActiveLanesRow struct {
 	Counted int64
 }
 
-// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
-// timers list. counted is the number of these, active or not. There is at least one row, whose lane_id may be empty.
+// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more the lease timers
+// list. counted is the number of executions, active or not. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
@@ -144,7 +144,7 @@ type ListDelayedLanesRow struct {
 }
 
 // ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
-// counted is the number of these, with lanes or without. There is at least one row, whose lane_id may be empty.
+// counted is the number of executions, with lanes or without. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
@@ -174,7 +174,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($1) AS now_ms
 ),
 ended AS MATERIALIZED (
-    -- The executions that ended within the last minute, the last one first.
+    -- The executions ended within the last minute, the last one first.
     SELECT
         o.partition_key,
         o.execution_id,
@@ -231,8 +231,8 @@ type ListEndedLanesRow struct {
 	SpanMs  int64
 }
 
-// ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
-// one more of all lanes. counted is the number of these, and span_ms the time between the first of them and now; 0 if
+// ListEndedLanes counts, for each lane, the executions ended within the last minute, among the last max_counted and one
+// more of all lanes. counted is the number of executions, and span_ms the time between the first end and now; 0 if
 // there is none. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
@@ -264,7 +264,7 @@ func (q *Queries) ListEndedLanes(ctx context.Context, db DBTX, arg ListEndedLane
 
 const listHeldLanes = `-- name: ListHeldLanes :many
 WITH gated AS MATERIALIZED (
-    -- The executions that wait for a budget or limit.
+    -- The executions waiting for a budget or limit.
     SELECT
         w.partition_key,
         w.execution_id
@@ -303,7 +303,7 @@ placed AS MATERIALIZED (
     LIMIT $1::integer + 1
 ),
 members AS MATERIALIZED (
-    -- The members of flows that had members waiting for upstreams when they were last counted.
+    -- The members of flows whose last summary counted members waiting for upstreams.
     SELECT
         x.partition_key,
         x.execution_id
@@ -391,10 +391,10 @@ type ListHeldLanesRow struct {
 	DependentPartial bool
 }
 
-// ListHeldLanes counts, for each lane, the executions that wait for a budget or limit, those that are suspended, and those
-// that wait for upstreams or for the member before them in a sequence. Of each list it examines the first max_counted
-// and one more over all lanes: partial says it has more. Members of flows are those of flows whose last summary counted
-// such members. There is at least one row, whose lane_id may be empty.
+// ListHeldLanes counts, for each lane, the executions waiting for a budget or limit, the suspended ones, and the ones
+// waiting for upstreams or for the member before in a sequence. Of each list the first max_counted and one more over
+// all lanes are examined: partial says there are more. Members of flows count only if the last summary of the flow
+// counted such members. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
@@ -453,7 +453,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
     LIMIT $3::integer
 ),
 firsts AS (
-    -- The first queue entry of each priority, of up to 32 of them, after a row for the lane.
+    -- The first queue entry of each priority, for up to 32 priorities, after a row for the lane.
     SELECT
         p.lane_id,
         0 AS nth,
@@ -565,9 +565,9 @@ type ListLanesRow struct {
 }
 
 // ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
-// the lane is paused. waiting counts the entries of its queue and blocked its blocked executions, each up to max_counted
-// and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up to 32
-// priorities, 0 if there is none.
+// the lane is paused. waiting counts the entries of the queue and blocked the blocked executions, each up to
+// max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
+// to 32 priorities, 0 if there is none.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.

@@ -188,7 +188,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+    -- Another program keeps the id of a lease in raw_fields; the library uses the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -270,7 +270,7 @@ type ReadLeasesRow struct {
 	NowMs               int64
 }
 
-// ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
+// ReadLeases returns, for each item, the facts for checking a fence; ord (from 0) is the input position. No row: the
 // execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 //
 // Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
@@ -328,7 +328,7 @@ func (q *Queries) ReadLeases(ctx context.Context, db DBTX, arg ReadLeasesParams)
 
 const renewLeases = `-- name: RenewLeases :many
 WITH clock AS MATERIALIZED (
-    -- The time of the renewal, for all its rows.
+    -- The time of the renewal, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 input AS (
@@ -339,8 +339,8 @@ input AS (
         unnest($4::integer[]) AS attempt_index,
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::bigint[]) AS ttl_ms,
-        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
-        -- thousand it would read the whole table instead of looking up each row.
+        -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
+        -- for a thousand the whole table would be read instead of looking up each row.
         unnest($7::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
@@ -379,7 +379,7 @@ renewed AS (
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
@@ -388,7 +388,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+        -- Another program keeps the id of a lease in raw_fields; the library uses the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -438,12 +438,12 @@ type RenewLeasesRow struct {
 }
 
 // RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
-// item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
-// changed it.
+// item: the fence failed, and ReadLeases returns the reason; or another transaction holds the attempt or has just
+// changed the row.
 //
-// A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
-// changes the attempt row. The fast path serves canonical rows; with judged it renews all leases ReadLeases has shown
-// to be current, wherever the execution's pointer is.
+// A renewal decides from the attempt row, which the statement locks and writes, and only reads the execution row. Every
+// loss of a lease changes the attempt row. The fast path serves canonical rows; with judged, all leases ReadLeases has
+// shown to be current are renewed, wherever the execution's pointer is.
 //
 // Used by: engine.RenewLease, engine.RenewLeases.
 // Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
@@ -652,7 +652,7 @@ type UpdateProgressParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// UpdateProgress stores the progress a worker reports for its running attempt; a NULL argument leaves the stored value.
+// UpdateProgress stores the progress a worker reports for a running attempt; a NULL argument leaves the stored value.
 //
 // Used by: engine.ReportProgress.
 // Locks: L1 held.

@@ -37,8 +37,8 @@ type FenceStrayLeasesParams struct {
 	AttemptIndexes []int32
 }
 
-// FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
-// later attempt. The outcome stays, and there is no event.
+// FenceStrayLeases clears expired leases of attempts no longer running: the execution is not active, or is at a later
+// attempt. The outcome stays, and there is no event.
 //
 // Used by: upkeep.ExpireLeases.
 // Locks: L2 held, since TakeExpiredLeases.
@@ -80,7 +80,7 @@ type ForgetLeaseTimersParams struct {
 }
 
 // ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer LookAtLeases took in the meantime is
-// gone, and its remaining leases are in a new one; a timer LookAtLeases holds at the moment is skipped.
+// gone, and the remaining leases are in a new one; a timer LookAtLeases holds at the moment is skipped.
 //
 // Used by: upkeep.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE).
@@ -91,7 +91,7 @@ func (q *Queries) ForgetLeaseTimers(ctx context.Context, db DBTX, arg ForgetLeas
 
 const lookAtLeases = `-- name: LookAtLeases :many
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
@@ -119,7 +119,7 @@ due AS (
     ) AS d
 ),
 taken AS (
-    -- The first of them that list about max_items leases, deleted.
+    -- The first timers, listing about max_items leases, deleted.
     DELETE FROM ffx_lease_timer AS w
     USING due AS d
     WHERE
@@ -135,7 +135,7 @@ taken AS (
         w.attempt_indexes
 ),
 items AS (
-    -- The attempts they list.
+    -- The listed attempts.
     SELECT
         unnest(t.partition_keys) AS partition_key,
         unnest(t.execution_ids) AS execution_id,
@@ -143,7 +143,7 @@ items AS (
     FROM taken AS t
 ),
 leased AS (
-    -- Those that still have a lease.
+    -- The attempts that still have a lease.
     SELECT DISTINCT
         a.partition_key,
         a.execution_id,
@@ -152,7 +152,7 @@ leased AS (
         a.lease_expires_at_ms,
         a.ffx_timeout_at_ms
     FROM items AS i
-    -- Looked up one by one: if the planner expects no leases, it would read every attempt.
+    -- Looked up one by one: a planner that expects no leases would read every attempt.
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
@@ -171,7 +171,7 @@ leased AS (
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
 held AS (
-    -- These with their executions: whether the lease ran out, and whether its loss may end the execution.
+    -- The attempts with their executions: whether the lease expired, and whether the loss may end the execution.
     SELECT
         l.partition_key,
         l.execution_id,
@@ -260,16 +260,16 @@ type LookAtLeasesRow struct {
 	MayEnd         bool
 }
 
-// LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
-// that have run out, oldest first. Every row has the position reached; if no lease has run out, a single row has only
-// that. No row: no timer is due.
+// LookAtLeases takes, after a position, the due timers of about max_items leases, and returns the expired leases,
+// oldest first. Every row has the position reached; if no lease has expired, a single row has only the position. No
+// row: no timer is due.
 //
-// The timers are replaced. A lease that was given back, or whose execution is gone, gets none. A renewed lease gets a
-// timer for its next expiry. An expired lease stays due as long as its attempt has the lease, with a timer before the
-// first one taken here: a caller that continues after its position, or another further on, does not get it again.
-// may_end forecasts the loss ends the execution, so the caller can lock its flow before any row.
+// The timers are replaced. A returned lease, or a lease whose execution is gone, gets none. A renewed lease gets a
+// timer for the next expiry. An expired lease stays due as long as the attempt has the lease, with a timer before the
+// first one taken here: a caller continuing after the position, or another caller further on, does not get the lease
+// again. may_end is a forecast that the loss ends the execution, so the caller can lock the flow before any row.
 //
-// A lease that is taken while this statement runs has a timer of its own.
+// A lease taken while the statement runs has a separate timer.
 //
 // Used by: upkeep.ExpireLeases.
 // Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -309,7 +309,7 @@ func (q *Queries) LookAtLeases(ctx context.Context, db DBTX, arg LookAtLeasesPar
 
 const releaseExpiredLeases = `-- name: ReleaseExpiredLeases :many
 WITH input AS (
-    -- The leases that were lost.
+    -- The lost leases.
     SELECT
         unnest($1::smallint[]) AS partition_key,
         unnest($2::uuid[]) AS execution_id,
@@ -323,7 +323,7 @@ released AS (
     UPDATE ff_exec_core AS e
     SET
         lease_reclaim_count = greatest(e.lease_reclaim_count, 0) + 1,
-        -- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
+        -- Makes an execution claimable again after the loss of a lease: the attempt goes on, under a raised epoch.
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = 'eligible_now',
@@ -355,7 +355,8 @@ released_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = 'lease_expired_reclaimable',
-        -- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
+        -- Frees an attempt a of the lease, under a raised epoch, and notes the worker that lost the lease; the newest 32 are
+        -- kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -422,8 +423,8 @@ type ReleaseExpiredLeasesParams struct {
 	NowMs             int64
 }
 
-// ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
-// claim resumes the same attempt. Returns the lanes that have work now.
+// ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next claim
+// resumes the same attempt. Returns the lanes with work to claim now.
 //
 // Passages: set_released, set_attempt_released, lease_events.
 // Used by: upkeep.ExpireLeases, upkeep.RepairQueue.
@@ -481,7 +482,7 @@ SELECT
     t.attempt_index,
     t.lease_epoch,
     coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+    -- Another program keeps the id of a lease in raw_fields; the library uses the column.
     coalesce(CASE
         WHEN t.lease_epoch = t.ffx_lease_epoch THEN t.ffx_lease_id::text
         ELSE t.raw_fields ->> 'lease_id'
@@ -545,12 +546,12 @@ type TakeExpiredLeasesRow struct {
 }
 
 // TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
-// and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
+// and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than the
 // timeout.
 //
 // Used by: upkeep.ExpireLeases.
-// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
-// own columns.
+// Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). Only columns of the locked
+// rows decide.
 func (q *Queries) TakeExpiredLeases(ctx context.Context, db DBTX, arg TakeExpiredLeasesParams) ([]TakeExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, takeExpiredLeases,
 		arg.DefaultCap,

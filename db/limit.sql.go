@@ -26,7 +26,7 @@ input AS (
         unnest($6::text[]) AS when_full
 ),
 declared AS (
-    -- Those that are new or have changed.
+    -- The new and the changed limits.
     INSERT INTO ffx_limit AS l (
         namespace, name, units, window_ms, when_full, declared_units, declared_window_ms, changed_at_ms, declared_in
     )
@@ -138,8 +138,8 @@ type DropLimitParams struct {
 	Name      string
 }
 
-// DropLimit deletes a limit the caller has locked, with its changes. Its keys stay, and count again if it is declared
-// again.
+// DropLimit deletes a limit the caller has locked, with the changes. The keys stay, and count again once the limit is
+// declared again.
 //
 // Used by: limit.Delete.
 // Locks: limits held (DELETE).
@@ -183,7 +183,7 @@ type GetLimitRow struct {
 	ChangedAtMs      int64
 }
 
-// GetLimit returns a limit. No row: it does not exist.
+// GetLimit returns a limit. No row: the limit does not exist.
 //
 // Passages: limit_columns.
 // Used by: limit.Describe.
@@ -357,8 +357,8 @@ type ListLimitKeysRow struct {
 	WaitingSinceMs int64
 }
 
-// ListLimitKeys examines a page of the keys in use, of all limits, and returns them, with those of one limit marked as found.
-// Only these have their use, counted up to 1,001 rows.
+// ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
+// found keys have their use, counted up to 1,001 rows.
 //
 // Used by: limit.ListKeys.
 // Locks: none; spans partitions.
@@ -404,7 +404,7 @@ SELECT
     l.declared_units,
     coalesce(l.declared_window_ms, 0)::bigint AS declared_window_ms,
     l.when_full,
-    -- Whether the row is older than the caller's transaction, and so stays if that is rolled back.
+    -- Whether the row is older than the caller's transaction, and so stays after a rollback.
     coalesce(l.declared_in < pg_current_xact_id_if_assigned()::text::bigint, true)::boolean AS lasting
 FROM (
     SELECT
@@ -441,7 +441,7 @@ type ListLimitRulesRow struct {
 	Lasting          bool
 }
 
-// ListLimitRules returns the declared rules of limits. A limit that does not exist has no row.
+// ListLimitRules returns the declared rules of limits. A missing limit has no row.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, schedule.Put, schedule.Declare.
 // Locks: none.
@@ -564,10 +564,12 @@ type LockLimitParams struct {
 	Name      string
 }
 
-// LockLimit locks a limit once the transactions have ended that admit by its rule. No row: it does not exist.
+// LockLimit locks a limit after the end of all transactions that admit by the present rule. No row: the limit does not
+// exist.
 //
 // Used by: limit.Delete.
-// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row FOR UPDATE).
+// Locks: limits waits (the advisory lock of the rule, for transactions that admit by the rule, then the row FOR
+// UPDATE).
 func (q *Queries) LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (int64, error) {
 	result, err := db.Exec(ctx, lockLimit, arg.Namespace, arg.Name)
 	if err != nil {
@@ -578,7 +580,7 @@ func (q *Queries) LockLimit(ctx context.Context, db DBTX, arg LockLimitParams) (
 
 const setLimit = `-- name: SetLimit :one
 WITH held AS MATERIALIZED (
-    -- The limit, locked, once the transactions have ended that admit by the rule as it is, and the time then.
+    -- The limit, locked after the end of all transactions that admit by the present rule, and the time then.
     SELECT
         t.namespace,
         t.name,
@@ -599,7 +601,7 @@ WITH held AS MATERIALIZED (
     ) AS t
 ),
 changed AS (
-    -- The limit, if the window fits it.
+    -- The limit, if the window fits.
     UPDATE ffx_limit AS l
     SET
         units = CASE WHEN $5::bigint < 0 THEN l.declared_units ELSE $5::bigint END,
@@ -622,7 +624,7 @@ changed AS (
         l.when_full
 ),
 forgotten AS (
-    -- Its changes before the last hundred.
+    -- The changes before the last hundred.
     DELETE FROM ffx_limit_change AS o
     USING changed AS d
     WHERE
@@ -658,11 +660,11 @@ type SetLimitParams struct {
 	ChangedBy string
 }
 
-// SetLimit sets the rule of a limit that is in force, or with units of -1 restores the declared one. No row: it does not exist. fits
-// is false if a window was given to a limit without one; then nothing changes.
+// SetLimit sets the rule in force of a limit, or with units of -1 restores the declared one. No row: the limit does not
+// exist. fits is false if a window was given to a limit without one; then nothing changes.
 //
 // Used by: limit.Set, limit.Reset.
-// Locks: limits waits (the advisory lock of the rule, for transactions that admit by it, then the row: UPDATE).
+// Locks: limits waits (the advisory lock of the rule, for transactions that admit by the rule, then the row: UPDATE).
 func (q *Queries) SetLimit(ctx context.Context, db DBTX, arg SetLimitParams) (bool, error) {
 	row := db.QueryRow(ctx, setLimit,
 		arg.NowMs,

@@ -98,8 +98,8 @@ type ListExpiredLeasesRow struct {
 	WorkerInstanceID string
 }
 
-// ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
-// by expiry. It reads every lease timer that is due by then, and the attempts it lists.
+// ListExpiredLeases returns the leases expired by as_of and not yet taken away by a job, after a position, by expiry.
+// Reads every lease timer due by then, and the attempts listed there.
 //
 // Used by: operator.ListExpiredLeases.
 // Locks: none. Spans partitions.
@@ -146,7 +146,7 @@ WITH released AS (
             'lease_revoke_reason', $1::text,
             'last_mutation_at', ($2::bigint)::text
         ),
-        -- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
+        -- Makes an execution claimable again after the loss of a lease: the attempt goes on, under a raised epoch.
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = 'eligible_now',
@@ -176,7 +176,8 @@ interrupted AS (
     SET
         outcome = 'interrupted',
         ffx_delay_until_ms = NULL,
-        -- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
+        -- Frees an attempt a of the lease, under a raised epoch, and notes the worker that lost the lease; the newest 32 are
+        -- kept.
         raw_fields = CASE
             WHEN a.worker_instance_id IS NULL THEN a.raw_fields
             ELSE jsonb_set(
@@ -244,8 +245,8 @@ type RevokeLeaseParams struct {
 	WorkerInstanceID string
 }
 
-// RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
-// attempt. Returns the lane that has work now. The caller has locked and judged both rows.
+// RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same attempt.
+// Returns the lane with work to claim now. The caller has locked and checked both rows.
 //
 // Passages: set_released, set_attempt_released, lease_events.
 // Used by: operator.Revoke.

@@ -110,7 +110,7 @@ func (q *Queries) MoveExecutions(ctx context.Context, db DBTX, arg MoveExecution
 
 const postponeExecution = `-- name: PostponeExecution :exec
 WITH effective AS (
-    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    -- The deadline of the execution, 0 for none. Another program keeps the end of a delay in the same column.
     SELECT
         t.partition_key,
         t.execution_id,
@@ -152,7 +152,7 @@ type PostponeExecutionParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
+// PostponeExecution makes a waiting execution the caller has locked wait for an instant, and withdraws the admission of
 // a gate.
 //
 // Used by: operator.Delay.
@@ -169,7 +169,7 @@ func (q *Queries) PostponeExecution(ctx context.Context, db DBTX, arg PostponeEx
 
 const promoteExecution = `-- name: PromoteExecution :one
 WITH effective AS (
-    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    -- The deadline of the execution, 0 for none. Another program keeps the end of a delay in the same column.
     SELECT
         t.partition_key,
         t.execution_id,
@@ -230,8 +230,8 @@ type PromoteExecutionRow struct {
 	Claimable bool
 }
 
-// PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
-// budget or quota. Returns its lane, and whether it is claimable.
+// PromoteExecution makes a delayed execution the caller has locked claimable, or brings the execution before the gate
+// of the budget or quota. Returns the lane, and whether the execution is claimable.
 //
 // Used by: operator.Delay.
 // Locks: L1 held.

@@ -37,7 +37,7 @@ type AdvanceConsumerParams struct {
 	EventID   int64
 }
 
-// AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event its handler finished, and extends the
+// AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event the handler finished, and extends the
 // hold by hold_ms.
 //
 // Used by: events.HandleWith, events.HandleBatches.
@@ -82,8 +82,8 @@ type DropSetAsideParams struct {
 	EventID  int64
 }
 
-// DropSetAside deletes an event a consumer has set aside, and returns it. No row: it is not set aside, or its row is
-// locked.
+// DropSetAside deletes an event a consumer has set aside, and returns the event. No row: there is no such event, or the
+// row is locked.
 //
 // Used by: events.RetrySetAside.
 // Locks: consumers skips (FOR UPDATE, then the DELETE).
@@ -112,10 +112,10 @@ type EnsureConsumerParams struct {
 	NowMs    *int64
 }
 
-// EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
+// EnsureConsumer creates a named consumer at an event. No row: the consumer exists already, and stays unchanged.
 //
 // Used by: events.HandleWith, events.HandleBatches.
-// Locks: consumers waits (the key, while another transaction inserts it).
+// Locks: consumers waits (the key, while another transaction inserts the consumer).
 func (q *Queries) EnsureConsumer(ctx context.Context, db DBTX, arg EnsureConsumerParams) (int64, error) {
 	result, err := db.Exec(ctx, ensureConsumer,
 		arg.Outbox,
@@ -143,7 +143,7 @@ type ForgetSetAsideParams struct {
 	EventID  int64
 }
 
-// ForgetSetAside deletes events a consumer has set aside: one event, or with 0 all.
+// ForgetSetAside deletes one skipped event of a consumer, or with 0 all.
 //
 // Used by: events.ForgetSetAside, events.RemoveConsumer.
 // Locks: consumers waits (DELETE).
@@ -266,8 +266,8 @@ type ListConsumersRow struct {
 	SetAside       int64
 }
 
-// ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, its floor, and
-// how many events they have set aside. failing_event_id is 0 if no event fails.
+// ListConsumers returns named consumers, by outbox and name, with the newest event and the floor of the outbox, and the
+// number of events set aside. failing_event_id is 0 if no event fails.
 //
 // Used by: events.Consumers.
 // Locks: none. Spans partitions.
@@ -394,8 +394,8 @@ type ListStaleConsumersRow struct {
 	UpdatedAtMs int64
 }
 
-// ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
-// them for a week.
+// ListStaleConsumers returns the named consumers trimming no longer respects, because no process has worked for the
+// consumer for a week.
 //
 // Used by: upkeep.TrimOutboxes.
 // Locks: none.
@@ -442,8 +442,8 @@ type LockConsumerParams struct {
 	EventID  int64
 }
 
-// LockConsumer locks a consumer that holder has and that is at an event, for the transaction of its handler. No row:
-// another holder has it, it was moved, or its row is locked.
+// LockConsumer locks holder's consumer at an event, for the transaction of the handler. No row: another holder has the
+// consumer, the consumer was moved, or the row is locked.
 //
 // Used by: events.HandleWith, events.HandleBatches.
 // Locks: consumers skips (FOR UPDATE).
@@ -481,8 +481,8 @@ type MoveConsumerParams struct {
 	Consumer string
 }
 
-// MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
-// continues from there. No row: there is no such consumer.
+// MoveConsumer moves a consumer to an event, forwards or backwards, and clears the failing event. The holder continues
+// from there. No row: there is no such consumer.
 //
 // Used by: events.MoveConsumer.
 // Locks: consumers waits (UPDATE).
@@ -539,7 +539,7 @@ type NoteFailedTryParams struct {
 	TriesBefore    int32
 }
 
-// NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
+// NoteFailedTry counts a failed try at a single event, the first one for the consumer to handle, after tries_before
 // others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 //
 // Used by: events.HandleWith, events.HandleBatches.
@@ -617,8 +617,8 @@ type ReturnConsumerParams struct {
 	Holder      string
 }
 
-// ReturnConsumer releases a consumer that holder has, so another process can take it at once. If it is at
-// seen_event_id, it moves to event_id.
+// ReturnConsumer releases holder's consumer, so another process can take the consumer at once. A consumer at
+// seen_event_id moves to event_id.
 //
 // Used by: events.HandleWith, events.HandleBatches.
 // Locks: consumers skips (FOR UPDATE, then the UPDATE).
@@ -700,13 +700,13 @@ type SetAsideEventParams struct {
 	HoldMs      int64
 }
 
-// SetAsideEvent moves a consumer that holder has from from_event_id past an event, and stores that event with the
-// known facts. tries includes the last failed try; it is 0 for an event that cannot be read. No row: another holder
-// has the consumer, it was moved, its other tries were cleared, or the row is locked.
+// SetAsideEvent moves holder's consumer from from_event_id past an event, and stores the event with the known facts.
+// tries includes the last failed try; 0 for an event that cannot be read. No row: another holder has the consumer, the
+// consumer was moved, the other tries were cleared, or the row is locked.
 //
 // Used by: events.HandleWith, events.HandleBatches.
-// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
-// and locked elsewhere).
+// Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, stored before and
+// locked elsewhere).
 func (q *Queries) SetAsideEvent(ctx context.Context, db DBTX, arg SetAsideEventParams) (int64, error) {
 	result, err := db.Exec(ctx, setAsideEvent,
 		arg.EventID,
@@ -732,7 +732,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($4) AS now_ms
 ),
 free AS (
-    -- Its row, if holder has it or it is free.
+    -- The row, if holder has the consumer or the consumer is free.
     SELECT o.outbox
     FROM ffx_outbox_consumer AS o
     WHERE
@@ -746,7 +746,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 taken AS (
-    -- Those rows, updated.
+    -- The row, updated.
     UPDATE ffx_outbox_consumer AS o
     SET
         event_id = CASE
@@ -798,9 +798,9 @@ type TakeConsumerRow struct {
 	HeldMs         int64
 }
 
-// TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has it now.
-// Otherwise held_ms is how long another holder keeps it, 0 if the row is locked. If holder had it at seen_event_id,
-// it moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
+// TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has the consumer
+// now. Otherwise held_ms is how long another holder keeps the consumer, 0 if the row is locked. A consumer holder had
+// at seen_event_id moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
 //
 // Used by: events.HandleWith, events.HandleBatches.
 // Locks: consumers skips (FOR UPDATE, then the UPDATE).

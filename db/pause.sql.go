@@ -49,8 +49,8 @@ type DrainWorkersParams struct {
 	BatchSize int32
 }
 
-// DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
-// that are drained already are left out. An empty namespace, worker id or lane stands for all.
+// DrainWorkers drains the matching live workers, in byte order of their instances, and returns the instances. Drained
+// workers are left out. An empty namespace, worker id or lane means all.
 //
 // Used by: operator.DrainWorkers.
 // Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
@@ -124,7 +124,7 @@ type EnsurePauseParams struct {
 	Reason  string
 }
 
-// EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
+// EnsurePause pauses a lane or drains a worker instance. If already paused or drained, only the reason changes.
 //
 // Used by: operator.PauseLane, operator.DrainWorker.
 // Locks: pauses waits (the row, INSERT).
@@ -224,8 +224,8 @@ type ResumeWorkersParams struct {
 	BatchSize int32
 }
 
-// ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
-// empty namespace, worker id or lane stands for all.
+// ResumeWorkers ends the drains of the matching registered workers, live or not, and returns their instances. An empty
+// namespace, worker id or lane means all.
 //
 // Used by: operator.ResumeWorkers.
 // Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.

@@ -58,10 +58,10 @@ type GetSchemaStateRow struct {
 	RoleName      string
 }
 
-// GetSchemaState returns whether the schema's tables exist, whether it declares which versions may work on them,
-// whether they are FlowFabric's partitioned ones, whether the server takes writes, whether it has Citus, and how the
-// database encodes text. denied_schema is a schema of the search_path that has the tables and that the role may not
-// use, "" if there is none.
+// GetSchemaState returns whether the schema's tables exist, whether the schema declares which versions may work there,
+// whether the tables are FlowFabric's partitioned ones, whether the server takes writes, whether the server has Citus,
+// and how the database encodes text. denied_schema is a schema of the search_path with the tables the role may not use,
+// "" if there is none.
 //
 // Used by: engine.Prepare, engine.Roles.
 // Locks: none.
@@ -95,8 +95,8 @@ type GetSchemaVersionRow struct {
 }
 
 // GetSchemaVersion returns the newest applied migration, empty if there is none, and whether a conversion of
-// FlowFabric's tables has begun and is not complete. Its steps are in the ledger too, the last of them as "adopted".
-// The caller knows that ffx_schema_migrations exists.
+// FlowFabric's tables has begun and is not complete. The steps of a conversion are in the ledger too, the last one as
+// "adopted". The caller has checked for ffx_schema_migrations.
 //
 // Used by: engine.Prepare.
 // Locks: none.
@@ -111,8 +111,8 @@ const getUsableFrom = `-- name: GetUsableFrom :one
 SELECT coalesce(ffx_usable_from(), '')::text AS version
 `
 
-// GetUsableFrom returns the oldest version of the library that may work on the schema. The caller knows that
-// ffx_usable_from exists.
+// GetUsableFrom returns the oldest version of the library allowed to work on the schema. The caller has checked for
+// ffx_usable_from.
 //
 // Used by: engine.Prepare.
 // Locks: none.
@@ -131,9 +131,9 @@ ORDER BY name
 LIMIT $1
 `
 
-// ListCitusTables returns tables of the library that Citus manages, distributed or not. No row: there are none. It
-// skips tables of other names. Tables the search_path does not reach are returned with their schema. The caller knows
-// that pg_dist_partition exists.
+// ListCitusTables returns tables of the library managed by Citus, distributed or not. No row: there are none. Tables of
+// other names are skipped. Tables the search_path does not reach are returned with their schema. The caller has checked
+// for pg_dist_partition.
 //
 // Used by: engine.Prepare.
 // Locks: none.
@@ -173,8 +173,8 @@ type ListFlowPartitionsRow struct {
 	FlowID       id.FlowID
 }
 
-// ListFlowPartitions returns a sample of flows with the partitions they are stored in. The highest partitions come
-// first, since low ones fit many counts.
+// ListFlowPartitions returns a sample of flows with the partitions of their rows. The highest partitions come first,
+// since low ones fit many counts.
 //
 // Used by: engine.Prepare.
 // Locks: none. Spans partitions.
@@ -236,8 +236,8 @@ type ListMissingRightsRow struct {
 	RoleName  string
 }
 
-// ListMissingRights returns which of the given rights the current role lacks, and its name as GRANT takes it. Objects
-// that do not exist are skipped. No row: it has all.
+// ListMissingRights returns which of the given rights the current role lacks, and the role's name as GRANT takes names.
+// Missing objects are skipped. No row: the role has all.
 //
 // Used by: engine.Prepare, engine.Roles.
 // Locks: none.
@@ -289,7 +289,7 @@ home AS MATERIALIZED (
     WHERE c.oid = to_regclass('ffx_schema_migrations')
 ),
 shadowing AS (
-    -- The schemas before it.
+    -- The schemas before the ledger's.
     SELECT DISTINCT
         'function ' || f.oid::regprocedure::text AS object,
         p.schema_name,
@@ -327,9 +327,9 @@ type ListShadowingRow struct {
 	HomeName   string
 }
 
-// ListShadowing returns functions, tables and views that have the name of one of the library, in a schema that precedes
-// the one with the ledger in the search_path: statements would use them instead. Temporary ones are included. No row:
-// all names resolve to one schema. The caller knows that ffx_schema_migrations exists.
+// ListShadowing returns functions, tables and views with a name of the library, in a schema before the ledger's in the
+// search_path: statements would use the wrong object. Temporary ones are included. No row: all names resolve to one
+// schema. The caller has checked for ffx_schema_migrations.
 //
 // Used by: engine.Prepare.
 // Locks: none.

@@ -106,8 +106,8 @@ type ListUnlistedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// ListUnlisted lists those of the given executions that are blocked and not locked elsewhere, with their present
-// state. Returns how many it listed.
+// ListUnlisted lists the given executions that are blocked and not locked elsewhere, with their present state. Returns
+// how many were listed.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
@@ -157,8 +157,8 @@ type ListUnmetParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// ListUnmet inserts the rows of ffx_waiting of those of the given executions that wait for a budget or limit and are not
-// locked elsewhere. Returns how many.
+// ListUnmet inserts rows into ffx_waiting for the given executions that wait for a budget or limit and are not locked
+// elsewhere. Returns how many.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
@@ -212,8 +212,8 @@ type QueueUnqueuedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// QueueUnqueued inserts the queue entries of those of the given executions that are claimable and not locked
-// elsewhere, and returns the lanes that have work now, one per entry. No row: no entry was missing.
+// QueueUnqueued inserts queue entries for the given executions that are claimable and not locked elsewhere, and returns
+// the lanes with work to claim now, one per entry. No row: no entry was missing.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue held, by the execution's row.
@@ -239,8 +239,8 @@ func (q *Queries) QueueUnqueued(ctx context.Context, db DBTX, arg QueueUnqueuedP
 
 const scanRepairs = `-- name: ScanRepairs :many
 WITH page AS MATERIALIZED (
-    -- The executions of this page of the sweep, and their needs. All are looked up one by one, by LIMIT: a plan made
-    -- while a table was empty would read it whole.
+    -- The executions of the page, and their needs. All are looked up one by one, by LIMIT: a plan made while a table
+    -- was empty would read the whole table.
     SELECT
         e.partition_key,
         e.execution_id,
@@ -390,11 +390,12 @@ type ScanRepairsRow struct {
 	Overdue      bool
 }
 
-// ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key. It
-// returns the last one, and those that need a repair. unqueued: claimable without a queue entry. unmet: waits for a budget
-// or limit, but is not in its list. unlisted: blocked, but not listed with the present state. untimed: a lease ran out more than a minute ago, so no timer lists it any more.
-// leaseless: active, but the current attempt has no lease that could run out. ungranted: granted, but without a usable
-// claim grant. overdue: ended and past its retention. No row: nothing follows.
+// ScanRepairs examines the first page_size executions after after_execution_id, in the order of the primary key.
+// Returned are the last one, and all in need of a repair. unqueued: claimable without a queue entry. unmet: waits for a
+// budget or limit, but is missing in the list there. unlisted: blocked, but not listed with the present state. untimed:
+// a lease expired more than a minute ago, so no timer lists the lease any more. leaseless: active, but the current
+// attempt has no lease that could expire. ungranted: granted, but without a usable claim grant. overdue: ended and past
+// the retention. No row: nothing follows.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: none. Spans partitions.
@@ -437,7 +438,7 @@ func (q *Queries) ScanRepairs(ctx context.Context, db DBTX, arg ScanRepairsParam
 
 const sweepQueue = `-- name: SweepQueue :one
 WITH stale AS (
-    -- Queue entries that no longer hold.
+    -- Outdated queue entries.
     SELECT
         r.ctid::tid AS entry_id,
         r.partition_key,
@@ -613,7 +614,7 @@ unlisted AS (
     RETURNING b.partition_key
 ),
 forgotten AS (
-    -- Drains that are 30 days old.
+    -- Drains 30 days old.
     DELETE FROM ffx_pause AS p
     USING (
         SELECT
@@ -640,10 +641,10 @@ type SweepQueueParams struct {
 	NowMs    *int64
 }
 
-// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or
-// is gone. It deletes as many entries of the lists of waiting and of blocked executions, if these are not or are gone, and
-// drains of workers given 30 days ago. Claims and the gate only skip such entries. Returns how many entries of the three
-// lists it deleted.
+// SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or is
+// gone. Up to as many are deleted from the lists of waiting and of blocked executions, if the execution is neither or
+// is gone, and drains of workers older than 30 days. Claims and the gate only skip such entries. Returns how many
+// entries of the three lists were deleted.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE); queue skips (FOR UPDATE, then the DELETE); pauses skips (FOR UPDATE,
@@ -702,8 +703,8 @@ type TakeLeaselessRow struct {
 	LostTooOften bool
 }
 
-// TakeLeaseless locks those of the given executions that are still active and not locked elsewhere. The caller reads
-// the leases of their attempts afterwards.
+// TakeLeaseless locks the given executions that are still active and not locked elsewhere. The caller reads the leases
+// of their attempts afterwards.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -770,7 +771,7 @@ type TimeUntimedParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// TimeUntimed sets one lease timer for all leases of the given executions that ran out more than a minute ago.
+// TimeUntimed sets one lease timer for all leases of the given executions expired more than a minute ago.
 //
 // Used by: upkeep.RepairQueue.
 // Locks: timers new.

@@ -57,7 +57,7 @@ type GetQuotaPolicyRow struct {
 	CreatedAtMs              int64
 }
 
-// GetQuotaPolicy returns the limits of a quota policy. No row: it does not exist.
+// GetQuotaPolicy returns the limits of a quota policy. No row: the policy does not exist.
 //
 // Used by: interop.GetQuotaPolicy.
 // Locks: none.
@@ -99,7 +99,7 @@ type InsertQuotaPolicyParams struct {
 	NowMs         *int64
 }
 
-// InsertQuotaPolicy creates a quota policy. No row: it exists.
+// InsertQuotaPolicy creates a quota policy. No row: the policy exists.
 //
 // Used by: interop.CreateQuotaPolicy.
 // Locks: L6 waits (the INSERT, for another one of the same id).

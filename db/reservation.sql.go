@@ -58,7 +58,7 @@ type AddReservationsParams struct {
 // dimension.
 //
 // Used by: budget.Reserve, budget.Settle.
-// Locks: L6 waits (in array order, for rows and for those another transaction inserts).
+// Locks: L6 waits (in array order, for rows and for inserts of another transaction).
 func (q *Queries) AddReservations(ctx context.Context, db DBTX, arg AddReservationsParams) error {
 	_, err := db.Exec(ctx, addReservations,
 		arg.PartitionKey,
@@ -89,7 +89,7 @@ type DropReservationsParams struct {
 // DropReservations deletes all reservations on a locked budget.
 //
 // Used by: budget.Delete, upkeep.ResetBudgets.
-// Locks: L6 waits (the DELETE, for a job that looks at a row).
+// Locks: L6 waits (the DELETE, for a job looking at a row).
 func (q *Queries) DropReservations(ctx context.Context, db DBTX, arg DropReservationsParams) error {
 	_, err := db.Exec(ctx, dropReservations, arg.PartitionKey, arg.BudgetID)
 	return err
@@ -125,8 +125,8 @@ type LockReserversParams struct {
 }
 
 // LockReservers locks the attempts of leases that reserve or settle, so none is deleted meanwhile, and returns their
-// places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
-// deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them
+// places in the input. Renewals and ends neither block the statement nor wait for the lock: reservations of an ended
+// lease are deleted once due. No row: the attempt does not exist. The caller sorts the leases and checks each
 // afterwards.
 //
 // Passages: locked_reservers.
@@ -159,7 +159,7 @@ func (q *Queries) LockReservers(ctx context.Context, db DBTX, arg LockReserversP
 
 const lookAtReservations = `-- name: LookAtReservations :one
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
@@ -181,7 +181,7 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 looked AS (
-    -- Those, with the end of a live lease, and whether the lease is over.
+    -- The reservations, with the end of a live lease, and whether the lease has ended.
     SELECT
         d.row_id,
         d.partition_key,
@@ -221,7 +221,7 @@ looked AS (
     ) AS o ON true
 ),
 kept AS (
-    -- Those of live leases, which are due at their end.
+    -- The reservations of live leases, due at the lease's end.
     UPDATE ffx_budget_reservation AS r
     SET expires_at_ms = l.live_until_ms
     FROM looked AS l
@@ -238,7 +238,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those of leases that are over.
+    -- The reservations of ended leases.
     DELETE FROM ffx_budget_reservation AS r
     USING looked AS l
     WHERE
@@ -262,15 +262,15 @@ type LookAtReservationsParams struct {
 	BudgetID     string
 }
 
-// LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
-// It returns how many. The caller has locked the budget.
+// LookAtReservations examines the leases of due reservations on a budget, deletes the reservations whose lease has
+// ended, and returns how many. The caller has locked the budget.
 //
 // Passages: reservation_looked.
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
-// The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
-// A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
-// is.
+// The reservations of the CTE due, whose rows are locked, are deleted if their lease has ended, and otherwise last
+// until the lease's end. A seemingly ended lease is locked, so no renewal is under way; if locked already, the
+// reservation stays unchanged.
 func (q *Queries) LookAtReservations(ctx context.Context, db DBTX, arg LookAtReservationsParams) (int64, error) {
 	row := db.QueryRow(ctx, lookAtReservations, arg.NowMs, arg.PartitionKey, arg.BudgetID)
 	var dropped int64
@@ -376,7 +376,7 @@ type ReadReservedRow struct {
 	Due           bool
 }
 
-// ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at its lease.
+// ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at the lease.
 // No row for a dimension: nothing is reserved. The caller has locked the budget.
 //
 // Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
@@ -446,12 +446,12 @@ held AS (
     ) AS r
 ),
 reduced AS (
-    -- Those with a rest.
+    -- The reservations with a rest.
     UPDATE ffx_budget_reservation AS r
     SET amount = h.left_over
     FROM held AS h
     WHERE
-        -- The reservation r is the locked one h, by its address and its key.
+        -- The reservation r is the locked one h, by address and key.
         r.ctid = h.row_id
         AND (r.partition_key = h.partition_key) IS TRUE
         AND (r.budget_id = h.budget_id) IS TRUE
@@ -465,7 +465,7 @@ reduced AS (
 DELETE FROM ffx_budget_reservation AS r
 USING held AS h
 WHERE
-    -- The reservation r is the locked one h, by its address and its key.
+    -- The reservation r is the locked one h, by address and key.
     r.ctid = h.row_id
     AND (r.partition_key = h.partition_key) IS TRUE
     AND (r.budget_id = h.budget_id) IS TRUE
@@ -486,7 +486,8 @@ type ReduceReservationsParams struct {
 	BudgetID       string
 }
 
-// ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
+// ReduceReservations takes amounts off the reservations of leases on a budget, and deletes the ones that fall to 0. The
+// caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 //
 // Passages: reservation_named.
 // Used by: budget.Reserve, budget.Settle.
@@ -506,7 +507,7 @@ func (q *Queries) ReduceReservations(ctx context.Context, db DBTX, arg ReduceRes
 
 const releaseReservations = `-- name: ReleaseReservations :one
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 due AS (
@@ -527,7 +528,7 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 looked AS (
-    -- Those, with the end of a live lease, and whether the lease is over.
+    -- The reservations, with the end of a live lease, and whether the lease has ended.
     SELECT
         d.row_id,
         d.partition_key,
@@ -567,7 +568,7 @@ looked AS (
     ) AS o ON true
 ),
 kept AS (
-    -- Those of live leases, which are due at their end.
+    -- The reservations of live leases, due at the lease's end.
     UPDATE ffx_budget_reservation AS r
     SET expires_at_ms = l.live_until_ms
     FROM looked AS l
@@ -584,7 +585,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those of leases that are over.
+    -- The reservations of ended leases.
     DELETE FROM ffx_budget_reservation AS r
     USING looked AS l
     WHERE
@@ -607,14 +608,14 @@ type ReleaseReservationsParams struct {
 	BatchSize int32
 }
 
-// ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
+// ReleaseReservations is LookAtReservations for all budgets, the longest due reservations first.
 //
 // Passages: reservation_looked.
 // Used by: upkeep.ReleaseReservations.
 // Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
-// The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
-// A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
-// is.
+// The reservations of the CTE due, whose rows are locked, are deleted if their lease has ended, and otherwise last
+// until the lease's end. A seemingly ended lease is locked, so no renewal is under way; if locked already, the
+// reservation stays unchanged.
 func (q *Queries) ReleaseReservations(ctx context.Context, db DBTX, arg ReleaseReservationsParams) (int64, error) {
 	row := db.QueryRow(ctx, releaseReservations, arg.NowMs, arg.BatchSize)
 	var dropped int64
@@ -651,8 +652,8 @@ type TakeReserversParams struct {
 	Ords           []int32
 }
 
-// TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
-// or it does not exist.
+// TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds the
+// attempt, or the attempt does not exist.
 //
 // Passages: locked_reservers.
 // Used by: budget.Reserve, budget.Settle.

@@ -43,7 +43,7 @@ type DropAttemptsOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropAttemptsOf deletes the attempts of executions that are about to be deleted.
+// DropAttemptsOf deletes the attempts of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -62,8 +62,8 @@ USING (
 WHERE u.execution_id = i.execution_id
 `
 
-// DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
-// budgets stay. The rows are in the partitions of the budgets.
+// DropBudgetUsageOf deletes the individual budget usage of executions about to be deleted: the sums of the budgets
+// stay. The rows are in the partitions of the budgets.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L6 waits (DELETE). Spans partitions.
@@ -90,7 +90,7 @@ type DropClaimGrantsOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
+// DropClaimGrantsOf deletes the grants of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -148,7 +148,7 @@ type DropSignalKeysOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+// DropSignalKeysOf deletes the keys of the signals of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -176,7 +176,7 @@ type DropStepsOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropStepsOf deletes the steps of executions that are about to be deleted.
+// DropStepsOf deletes the steps of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -204,7 +204,7 @@ type DropStreamFramesOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropStreamFramesOf deletes the output of executions that are about to be deleted.
+// DropStreamFramesOf deletes the output of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -244,8 +244,8 @@ type DropStreamFramesPageParams struct {
 	PageSize     int32
 }
 
-// DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
-// there still.
+// DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: the execution has fewer,
+// and all are there still.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: L2 waits (DELETE).
@@ -275,7 +275,7 @@ type DropStreamMetasOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
+// DropStreamMetasOf deletes the stream metadata of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -303,7 +303,7 @@ type DropStreamSummariesOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
+// DropStreamSummariesOf deletes the summaries of the streams of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -331,7 +331,7 @@ type DropSuspensionsOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
+// DropSuspensionsOf deletes the suspensions of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -359,7 +359,7 @@ type DropWaitpointsOfParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
+// DropWaitpointsOf deletes the waitpoints of executions about to be deleted.
 //
 // Passages: drop_of_executions.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -443,8 +443,7 @@ type GetRetainedTablesRow struct {
 	GateUses        bool
 }
 
-// GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
-// no page.
+// GetRetainedTables returns which optional tables may have rows of executions: a table never written to has no page.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 // Locks: none.
@@ -492,7 +491,7 @@ SELECT
         ) AS f
         WHERE
             f.committed_at_ms <= ffx_now_ms($1) - s.look_after_ms
-            -- An event dated in the future is as old as those after it; ListEnds looks at them in the same way.
+            -- An event dated in the future is as old as the events after; ListEnds treats such events in the same way.
             OR (f.committed_at_ms > ffx_now_ms($1) AND (
                 EXISTS (
                     SELECT
@@ -551,8 +550,8 @@ type GetRetentionWorkRow struct {
 }
 
 // GetRetentionWork returns whether retention has work. ends_due: an end is older than look_after_ms (or the shortest
-// period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
-// returned with the value to use. sources: the number of sources that have their rows.
+// period of a lane or a policy, if less) and was not examined. timers_due: a timer is due. look_after_ms is returned
+// with the value to use. sources: the number of sources with a row.
 //
 // Used by: upkeep.Retain.
 // Locks: none. Spans partitions.
@@ -631,7 +630,7 @@ type InsertRetentionTimerParams struct {
 	PartitionKeys []int16
 }
 
-// InsertRetentionTimer stores when to look at executions, or flows, again.
+// InsertRetentionTimer stores when to examine executions, or flows, again.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention new.
@@ -665,8 +664,8 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 WHERE (
-    -- Whether the execution e was called, and its caller has neither ended nor stored its result. If nothing has
-    -- called it, nothing is looked up.
+    -- Whether the execution e was called, and the caller has neither ended nor stored the result. Without a
+    -- caller, nothing is looked up.
     CASE
         WHEN e.ffx_caller IS NULL THEN false
         ELSE EXISTS (
@@ -686,7 +685,7 @@ WHERE (
                 AND s.execution_id = (e.ffx_caller ->> 'execution_id')::uuid
                 AND s.name = e.ffx_caller ->> 'step'
                 AND s.outcome = 'called'
-                -- After a replay of the caller from this step, the step has called others.
+                -- After a replay of the caller from the step, the step has called other executions.
                 AND e.execution_id = ANY (s.called_execution_ids)
         )
     END
@@ -699,8 +698,9 @@ type ListAwaitedParams struct {
 	Ords          []int32
 }
 
-// ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
-// their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
+// ListAwaited returns the input positions of executions called by another one that has neither ended nor stored their
+// results. The caller of the statement has locked the called executions. As in TakeEnded, only a replay of an ended
+// caller may come too late.
 //
 // Passages: awaited.
 // Used by: operator.DeleteWhere.
@@ -738,9 +738,9 @@ WITH page AS MATERIALIZED (
     LIMIT $2::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -778,7 +778,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that is old.
+    -- The last old event.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -816,8 +816,8 @@ type ListEndsRow struct {
 	ExecutionID  pgtype.UUID
 }
 
-// ListEnds returns the executions of the next completion events, up to the first that was written later than
-// up_to_ms. An event dated after now_ms counts as old as those after it.
+// ListEnds returns the executions of the next completion events, up to the first one written later than up_to_ms. An
+// event dated after now_ms counts as old as the events after.
 //
 // Passages: old_event_behind.
 // Used by: upkeep.Retain.
@@ -891,8 +891,8 @@ type ListNeededParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
-// has not ended, or the backlog of a cancelled flow lists them.
+// ListNeeded returns the still needed ones among members of flows, locked by the caller: a dependent has not ended, or
+// the backlog of a cancelled flow lists the member.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue.
 // Locks: none.
@@ -931,7 +931,7 @@ type ListPrunedMembersParams struct {
 	ExecutionIDs []pgtype.UUID
 }
 
-// ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
+// ListPrunedMembers returns the given executions that are pruned members of a flow.
 //
 // Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
 // Locks: none. The caller holds the flow's exclusive lock.
@@ -997,7 +997,7 @@ type ListPrunedUpstreamsRow struct {
 	NodeKey     string
 }
 
-// ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
+// ListPrunedUpstreams returns pruned upstreams of a member, by key and id, at most page_size.
 //
 // Used by: operator.Replay, operator.ReplayWhere.
 // Locks: none. The caller holds the flow's exclusive lock.
@@ -1056,8 +1056,8 @@ type ListStreamSizesRow struct {
 	Frames      int64
 }
 
-// ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
-// count.
+// ListStreamSizes returns how many frames the streams of executions have at most, for executions with frames: trimmed
+// frames count.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: none.
@@ -1090,8 +1090,8 @@ WHERE
     AND u.execution_id = ANY ($1::uuid[])
 `
 
-// ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
-// event. It reads all undispatched events once.
+// ListUndispatched returns the ones with an undispatched event among members of flows, locked by the caller. Reads all
+// undispatched events once.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.DispatchCompletions, upkeep.RepairGroups.
 // Locks: none. Spans partitions.
@@ -1138,7 +1138,7 @@ type MoveRetentionSourceParams struct {
 	NowMs   int64
 }
 
-// MoveRetentionSource stores the new position of a source and how many executions it deleted.
+// MoveRetentionSource stores the new position of a source and how many executions were deleted.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention held.
@@ -1159,7 +1159,7 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id
 ),
 started AS MATERIALIZED (
-    -- Their admissions without a known start, each with its start.
+    -- Their admissions without a known start, each with the start.
     SELECT
         u.partition_key,
         u.gate_id,
@@ -1193,9 +1193,10 @@ started AS MATERIALIZED (
             AND t.execution_id = i.execution_id
     ) AS u
     LEFT JOIN LATERAL (
-        -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
-        -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
-        -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
+        -- When the execution of an admission u first started under the admission, since u.since_ms, NULL: not yet. For a
+        -- resumed attempt only the last time is stored, which may be after the next admission. A claim sent before the
+        -- admission, but able to see the admission, has stored an earlier start: of an attempt still leased, or leased
+        -- until after the admission.
         SELECT min(
             CASE
                 WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms
@@ -1217,7 +1218,7 @@ started AS MATERIALIZED (
     WHERE u.started_at_ms IS NULL
 ),
 free AS (
-    -- Of these the ones that are not locked, locked.
+    -- The admissions not locked elsewhere, locked.
     SELECT
         l.row_id,
         s.partition_key,
@@ -1255,9 +1256,9 @@ type NoteStartsOfParams struct {
 	NowMs         *int64
 }
 
-// NoteStartsOf notes when ended executions started under their limits, before the caller, who has locked them, deletes them with
-// their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
-// is locked is counted now, and its start noted by that.
+// NoteStartsOf notes when ended executions started under their limits, before the caller deletes the locked executions
+// with their attempts: the starts go on counting in their windows. An execution never started counts no more. The
+// transaction holding a locked admission counts now, and notes the start.
 //
 // Passages: gate_started.
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -1316,8 +1317,8 @@ CROSS JOIN LATERAL (
 ) AS e
 CROSS JOIN LATERAL (
     SELECT (
-        -- Whether the execution e was called, and its caller has neither ended nor stored its result. If nothing has
-        -- called it, nothing is looked up.
+        -- Whether the execution e was called, and the caller has neither ended nor stored the result. Without a
+        -- caller, nothing is looked up.
         CASE
             WHEN e.ffx_caller IS NULL THEN false
             ELSE EXISTS (
@@ -1337,7 +1338,7 @@ CROSS JOIN LATERAL (
                     AND s.execution_id = (e.ffx_caller ->> 'execution_id')::uuid
                     AND s.name = e.ffx_caller ->> 'step'
                     AND s.outcome = 'called'
-                    -- After a replay of the caller from this step, the step has called others.
+                    -- After a replay of the caller from the step, the step has called other executions.
                     AND e.execution_id = ANY (s.called_execution_ids)
             )
         END
@@ -1379,15 +1380,15 @@ type TakeEndedRow struct {
 	Taken        bool
 }
 
-// TakeEnded returns those of the given executions that have ended, with their retention, and locks those whose
-// retention has passed: they are taken. One that is due but not taken is locked elsewhere or no longer ended. A
-// member is kept with its flow: then in_flow is true, and retention_ms is the flow's period for ended members
-// (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
-// after now_ms is due too, unless it is kept for ever.
+// TakeEnded returns the given executions that have ended, with their retention, and locks the ones whose retention has
+// passed (taken). An execution due but not taken is locked elsewhere or no longer ended. A member is kept with the
+// flow: then in_flow is true, and retention_ms is the flow's period for ended members (prune), for ever by default. The
+// caller reads afterwards whether others depend on the executions. If ahead_due, an end dated after now_ms is due too,
+// unless kept for ever.
 //
-// awaited: the execution was called, and its caller has neither ended nor stored its result. It is not taken. The caller
-// and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
-// too. Only a replay of an ended caller may come too late.
+// awaited: the execution was called, and the caller has neither ended nor stored the result. Awaited executions are not
+// taken. The caller and the step are read without locks. The step was stored with the called execution, so a statement
+// that sees the execution sees the step too. Only a replay of an ended caller may come too late.
 //
 // Passages: awaited.
 // Used by: upkeep.Retain, upkeep.RepairQueue.
@@ -1446,7 +1447,8 @@ type TakeRetentionSourceRow struct {
 	NowMs   int64
 }
 
-// TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
+// TakeRetentionSource locks a source of retention and returns the position. No row: another process works on the
+// source.
 //
 // Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 // Locks: retention skips (FOR NO KEY UPDATE).
@@ -1513,7 +1515,7 @@ type TakeRetentionTimersRow struct {
 	ID           pgtype.UUID
 }
 
-// TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items they list.
+// TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the listed items.
 //
 // Used by: upkeep.Retain, upkeep.PurgeFlows.
 // Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.

@@ -26,7 +26,7 @@ type CloseFlowParams struct {
 	FlowID       id.FlowID
 }
 
-// CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
+// CloseFlow makes a flow refuse new members and replays: the deletion takes several transactions.
 //
 // Used by: upkeep.PurgeFlows.
 // Locks: L0 held.
@@ -65,7 +65,7 @@ type DropBacklogMembersOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
+// DropBacklogMembersOf deletes backlog members left without a backlog, of flows about to be deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -105,8 +105,7 @@ type DropCancelDispatchesOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows that are about to be
-// deleted.
+// DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows about to be deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -146,7 +145,7 @@ type DropEdgeGroupsOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
+// DropEdgeGroupsOf deletes the groups of flows about to be deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -175,7 +174,7 @@ WHERE
             WHERE
                 t.partition_key = i.partition_key
                 AND t.flow_id = i.flow_id
-            -- Of three indexes only one has this order: it finds the flow, not only its partition.
+            -- Of three indexes only one has this order, and finds the flow, not only the partition.
             ORDER BY t.edge_id
         ) AS x
     ))
@@ -186,7 +185,7 @@ type DropEdgesOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropEdgesOf deletes the edges of flows that are about to be deleted.
+// DropEdgesOf deletes the edges of flows about to be deleted.
 //
 // Used by: upkeep.PurgeFlows.
 // Locks: L3 waits (DELETE).
@@ -225,7 +224,7 @@ type DropFlowSummariesOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
+// DropFlowSummariesOf deletes the summaries of flows about to be deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -308,7 +307,7 @@ type DropPrunedMembersOfParams struct {
 	FlowIDs       []pgtype.UUID
 }
 
-// DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
+// DropPrunedMembersOf deletes the records of pruned members of flows about to be deleted.
 //
 // Passages: drop_of_flows.
 // Used by: upkeep.PurgeFlows.
@@ -354,8 +353,8 @@ WHERE
     AND u.flow_id = ANY ($1::uuid[])
 `
 
-// ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
-// undispatched events once.
+// ListUndispatchedFlows returns the given flows with an undispatched completion event. Reads all undispatched events
+// once.
 //
 // Used by: upkeep.PurgeFlows.
 // Locks: none. Spans partitions.
@@ -472,10 +471,10 @@ type ReadPurgeableRow struct {
 	Unfinished   bool
 }
 
-// ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the
-// flow has never had one. unfinished: it has a backlog or a pending cancel. changed_at_ms: the last change of the
-// flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
-// No row: the flow does not exist.
+// ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the flow
+// has never had one. unfinished: the flow has a backlog or a pending cancel. changed_at_ms: the last change of the flow
+// or its members. retention_ms: how long the flow is kept. members: the number of stored members, unless in use. No
+// row: the flow does not exist.
 //
 // Used by: upkeep.PurgeFlows.
 // Locks: none. The facts hold once the caller has the exclusive locks of the flows.
@@ -537,8 +536,8 @@ type ScanFlowAgesRow struct {
 	Old          bool
 }
 
-// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
-// last change of each is older than its retention; its members may have ended later. No row: nothing follows.
+// ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the last
+// change of each is older than the retention; members may have ended later. No row: nothing follows.
 //
 // Used by: upkeep.PurgeFlows.
 // Locks: none. Spans partitions.
@@ -588,8 +587,8 @@ CROSS JOIN LATERAL (
         AND t.flow_id = i.flow_id
         AND t.lifecycle_phase IN ('terminal', 'cancelled')
         AND NOT (
-            -- Whether the execution t was called, and its caller has neither ended nor stored its result. If nothing has
-            -- called it, nothing is looked up.
+            -- Whether the execution t was called, and the caller has neither ended nor stored the result. Without a
+            -- caller, nothing is looked up.
             CASE
                 WHEN t.ffx_caller IS NULL THEN false
                 ELSE EXISTS (
@@ -609,7 +608,7 @@ CROSS JOIN LATERAL (
                         AND s.execution_id = (t.ffx_caller ->> 'execution_id')::uuid
                         AND s.name = t.ffx_caller ->> 'step'
                         AND s.outcome = 'called'
-                        -- After a replay of the caller from this step, the step has called others.
+                        -- After a replay of the caller from the step, the step has called other executions.
                         AND t.execution_id = ANY (s.called_execution_ids)
                 )
             END
@@ -632,8 +631,8 @@ type TakeEndedMembersRow struct {
 }
 
 // TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
-// max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
-// before they joined the flow, by an execution that still waits for their result.
+// max_items, and returns the members by ord of the flow. Missing members are locked by other transactions, or were
+// called, before joining the flow, by an execution still waiting for their result.
 //
 // Passages: awaited.
 // Used by: upkeep.PurgeFlows.

@@ -12,7 +12,7 @@ import (
 const listOutboxPositions = `-- name: ListOutboxPositions :many
 SELECT
     o.outbox::text AS outbox,
-    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
+    -- Without the right PostgreSQL 18 returns NULL, as for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
         ELSE 0
@@ -147,9 +147,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -187,7 +187,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -204,7 +204,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_completion_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -229,10 +229,10 @@ type TrimCompletionEventsRow struct {
 	Reached int64
 }
 
-// TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
-// stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
-// dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
-// in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
+// TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. The
+// deletion stops at up_to_event_id, since later ids may still be open, and at the first event that is younger, is not
+// dispatched, or was not yet handled by retention or by a named consumer active in the last week. An event dated in the
+// future is as old as the neighbouring events. Returns how many were deleted, and where the next call continues.
 //
 // Passages: old_event_behind, trimmed.
 // Used by: upkeep.TrimOutboxes.
@@ -252,7 +252,7 @@ func (q *Queries) TrimCompletionEvents(ctx context.Context, db DBTX, arg TrimCom
 
 const trimLeaseEvents = `-- name: TrimLeaseEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms,
@@ -274,9 +274,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -314,7 +314,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -331,7 +331,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -376,7 +376,7 @@ func (q *Queries) TrimLeaseEvents(ctx context.Context, db DBTX, arg TrimLeaseEve
 
 const trimOperatorEvents = `-- name: TrimOperatorEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms,
@@ -398,9 +398,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -438,7 +438,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -455,7 +455,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > $1::bigint
@@ -500,7 +500,7 @@ func (q *Queries) TrimOperatorEvents(ctx context.Context, db DBTX, arg TrimOpera
 
 const trimSignalEvents = `-- name: TrimSignalEvents :one
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.delivered_at_ms AS at_ms,
@@ -522,9 +522,9 @@ WITH page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -562,7 +562,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -579,7 +579,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > $1::bigint

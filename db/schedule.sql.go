@@ -71,7 +71,7 @@ func (q *Queries) GetNextSchedule(ctx context.Context, db DBTX, arg GetNextSched
 
 const getSchedule = `-- name: GetSchedule :one
 SELECT
-    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
     s.namespace,
     s.name,
     s.declared_by,
@@ -124,7 +124,7 @@ type GetScheduleParams struct {
 	Name      string
 }
 
-// GetSchedule reads a schedule. No row: it does not exist.
+// GetSchedule reads a schedule. No row: the schedule does not exist.
 //
 // Passages: schedule_columns.
 // Used by: schedule.Describe, schedule.Backfill.
@@ -224,8 +224,8 @@ type HastenQueuedTicksParams struct {
 	Names      []string
 }
 
-// HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
-// left out: it is due later by itself.
+// HastenQueuedTicks makes schedules due whose tick waits for an execution that has ended. A locked one is left out, and
+// becomes due later by itself.
 //
 // Used by: upkeep.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -289,7 +289,7 @@ func (q *Queries) ListRunningAmong(ctx context.Context, db DBTX, arg ListRunning
 
 const listSchedules = `-- name: ListSchedules :many
 SELECT
-    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
     s.namespace,
     s.name,
     s.declared_by,
@@ -455,8 +455,8 @@ type LockDeclaredSchedulesRow struct {
 	Declared bool
 }
 
-// LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
-// (declared).
+// LockDeclaredSchedules locks the schedules of a set, and others with the given names, and returns which ones the set
+// declares (declared).
 //
 // Used by: schedule.Declare.
 // Locks: schedules waits (FOR UPDATE, by name).
@@ -485,7 +485,7 @@ WITH input AS (
     SELECT unnest($3::text[]) AS name
 )
 SELECT
-    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
     s.namespace,
     s.name,
     s.declared_by,
@@ -545,7 +545,8 @@ type LockDueSchedulesParams struct {
 	Names     []string
 }
 
-// LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
+// LockDueSchedules locks and returns the due ones among the given schedules: their times may change before a tick is
+// acted on.
 //
 // Passages: schedule_columns.
 // Used by: schedule.Put, schedule.Declare.
@@ -614,7 +615,7 @@ func (q *Queries) LockDueSchedules(ctx context.Context, db DBTX, arg LockDueSche
 
 const lockSchedule = `-- name: LockSchedule :one
 SELECT
-    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
     s.namespace,
     s.name,
     s.declared_by,
@@ -668,7 +669,7 @@ type LockScheduleParams struct {
 	Name      string
 }
 
-// LockSchedule locks a schedule and reads it. No row: it does not exist.
+// LockSchedule locks a schedule and returns it. No row: the schedule does not exist.
 //
 // Passages: schedule_columns.
 // Used by: schedule.Resume, schedule.Trigger.
@@ -764,7 +765,7 @@ SELECT
     coalesce(least(
         (SELECT min(m.next_ms) FROM moved AS m),
         (
-            -- The statement still sees those schedules where they were: due before.
+            -- The statement still sees the schedules at their former times: due before.
             SELECT t.next_ms
             FROM ffx_schedule AS t
             WHERE t.next_ms > $1::bigint
@@ -797,8 +798,8 @@ type MoveSchedulesRow struct {
 	Moved  int64
 }
 
-// MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
-// returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
+// MoveSchedules stores the last ticks of locked schedules, and when each is due again. An instant of 0 means none.
+// Returns when the first of all schedules is due after the time of the call; 0 if none is.
 //
 // Used by: upkeep.RunSchedules, schedule.Put, schedule.Declare, schedule.Resume, schedule.Trigger.
 // Locks: schedules held (UPDATE).
@@ -846,8 +847,8 @@ type PauseSchedulesParams struct {
 	Names     []string
 }
 
-// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
-// it pauses only those that run.
+// PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As
+// vanished, only running schedules are paused.
 //
 // Used by: schedule.Pause, schedule.Declare.
 // Locks: schedules waits (UPDATE).
@@ -1017,8 +1018,8 @@ type PutSchedulesParams struct {
 	TicksMs          []int64
 }
 
-// PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
-// next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
+// PutSchedules creates schedules, and changes existing ones with the same names. An equal one is left alone. If the
+// times have not changed, the next time stays. A paused schedule stays paused, unless paused as vanished.
 //
 // Used by: schedule.Put, schedule.Declare.
 // Locks: schedules waits (in array order). The caller sorts by name.
@@ -1092,8 +1093,8 @@ type RecallSchedulesParams struct {
 	BatchSize int32
 }
 
-// RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
-// Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
+// RecallSchedules makes schedules due whose last change or tick is more than a minute in the future: the clock was
+// ahead. Their next tick is the first one from now on, stored as 0. A paused one stays paused.
 //
 // Used by: upkeep.RunSchedules.
 // Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -1107,7 +1108,7 @@ func (q *Queries) RecallSchedules(ctx context.Context, db DBTX, arg RecallSchedu
 
 const takeDueSchedules = `-- name: TakeDueSchedules :many
 SELECT
-    -- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+    -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
     s.namespace,
     s.name,
     s.declared_by,
@@ -1164,9 +1165,9 @@ type TakeDueSchedulesParams struct {
 	BatchSize int32
 }
 
-// TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
-// of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile has no row,
-// nor has one that is locked.
+// TakeDueSchedules locks the due schedules, the first ones first, from a time on: before this time the index has the
+// dead entries of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile
+// has no row, nor has a locked one.
 //
 // Passages: schedule_columns.
 // Used by: upkeep.RunSchedules.
@@ -1261,8 +1262,8 @@ type TakeOrderedKeysParams struct {
 	Ords       []int32
 }
 
-// TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
-// holds. A key that does not exist, or is now locked, has no row.
+// TakeOrderedKeys locks the unique keys of due ticks, and returns the ticks, by ord (from 0), whose key another
+// transaction holds. A missing key, or one now locked for the caller, has no row.
 //
 // Used by: upkeep.RunSchedules.
 // Locks: keys skips (rows FOR NO KEY UPDATE).
@@ -1320,8 +1321,8 @@ type TakeOrderedSequencesParams struct {
 	Ords          []int32
 }
 
-// TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
-// transaction holds. A sequence that does not exist, or is now locked, has no row.
+// TakeOrderedSequences locks the sequences of due ticks, and returns the ticks, by ord (from 0), whose sequence another
+// transaction holds. A missing sequence, or one now locked for the caller, has no row.
 //
 // Used by: upkeep.RunSchedules.
 // Locks: sequences skips (FOR NO KEY UPDATE).

@@ -37,7 +37,7 @@ type AdvanceSequencesRow struct {
 }
 
 // AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
-// transaction holds a row it needs, and nothing was changed.
+// transaction holds a needed row, and nothing was changed.
 //
 // Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 // Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -79,8 +79,8 @@ type DropNewSequencesParams struct {
 	SequenceIDs   []pgtype.UUID
 }
 
-// DropNewSequences deletes sequences LockSequences has created and that gave out no place. Until the transaction ends,
-// other creators of them wait.
+// DropNewSequences deletes sequences LockSequences has created and no place was assigned in. Until the transaction
+// ends, other creators of the sequences wait.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: sequences held.
@@ -131,7 +131,7 @@ func (q *Queries) GetGated(ctx context.Context, db DBTX) (bool, error) {
 
 const getSequence = `-- name: GetSequence :one
 SELECT
-    -- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
+    -- The columns of a sequence s with the first member; size: up to 1,001 members are counted.
     s.partition_key,
     s.sequence_id,
     s.namespace,
@@ -183,7 +183,7 @@ type GetSequenceRow struct {
 	Size              int32
 }
 
-// GetSequence returns a sequence with its first member. No row: it has no members.
+// GetSequence returns a sequence with its first member. No row: the sequence has no members.
 //
 // Passages: sequence_columns.
 // Used by: engine.DescribeSequence.
@@ -314,7 +314,7 @@ func (q *Queries) ListSequenceMembers(ctx context.Context, db DBTX, arg ListSequ
 
 const listSequences = `-- name: ListSequences :many
 SELECT
-    -- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
+    -- The columns of a sequence s with the first member; size: up to 1,001 members are counted.
     s.partition_key,
     s.sequence_id,
     s.namespace,
@@ -498,7 +498,8 @@ type LockSequenceRow struct {
 	StoppedExecutionID  pgtype.UUID
 }
 
-// LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
+// LockSequence locks a sequence and returns whether and where the sequence has stopped. No row: the sequence has no
+// members.
 //
 // Used by: operator.ContinueSequence.
 // Locks: sequences waits (FOR UPDATE).
@@ -539,8 +540,8 @@ type LockSequencesRow struct {
 	LastPlace    int64
 }
 
-// LockSequences locks sequences, creates those that do not exist, and gives out places at their ends: counts has how many
-// of each. Returns the last place of each that was given out.
+// LockSequences locks sequences, creates missing ones, and assigns places at their ends: counts has the number for
+// each. Returns the last assigned place of each sequence.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: sequences waits (rows in array order). The caller sorts by (partition_key, sequence_id).
@@ -598,7 +599,7 @@ type PassOverParams struct {
 	SequenceID   pgtype.UUID
 }
 
-// PassOver takes the member a locked sequence stopped at out of it. Then call AdvanceSequences.
+// PassOver removes the member at which a locked sequence stopped. Then call AdvanceSequences.
 //
 // Used by: operator.ContinueSequence.
 // Locks: sequences held (UPDATE, DELETE).
@@ -623,7 +624,7 @@ type ScanSequenceEndsParams struct {
 	PageSize int32
 }
 
-// ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
+// ScanSequenceEnds reads noted ends of members after a position, in the order of writing.
 //
 // Used by: upkeep.AdvanceSequences.
 // Locks: none. Spans partitions.
@@ -658,8 +659,8 @@ type SeatAgainParams struct {
 	NowMs        int64
 }
 
-// SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
-// last. A sequence that stopped at it goes on. Returns whether it has the turn.
+// SeatAgain gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
+// sequence stopped at the member goes on. Returns whether the member has the turn.
 //
 // Used by: operator.Replay, operator.ReplayWhere.
 // Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
@@ -774,9 +775,9 @@ type SeatMembersRow struct {
 	PublicState  string
 }
 
-// SeatMembers gives executions the caller has just created, as blocked, the places LockSequences gave out. The first of
-// a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no other
-// one of the call is before it. Returns the new states.
+// SeatMembers gives executions the caller has just created, as blocked, the places LockSequences assigned. The first of
+// a sequence without other members gets the turn, and is then claimable, delayed or before a gate. foremost: no other
+// execution of the call comes before. Returns the new states.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions.
 // Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).

@@ -48,12 +48,12 @@ type DeliverSignalRow struct {
 	Lane     string
 }
 
-// DeliverSignal delivers a signal to a waitpoint, or to whatever waits for its name. result says what became of it:
-// accepted, with its effect and the lane that has work now; duplicate, with the id of the earlier one; or the reason of
-// a refusal.
+// DeliverSignal delivers a signal to a waitpoint, or to a wait for the signal's name. result is the outcome: accepted,
+// with the effect and the lane with work to claim now; duplicate, with the id of the earlier signal; or the reason of a
+// refusal.
 //
 // Used by: engine.Signal, engine.SignalWaitpoint.
-// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of an ended wait); L5 waits (the waitpoint FOR
 // UPDATE); L7 new.
 func (q *Queries) DeliverSignal(ctx context.Context, db DBTX, arg DeliverSignalParams) (DeliverSignalRow, error) {
 	row := db.QueryRow(ctx, deliverSignal,
@@ -126,10 +126,10 @@ type DeliverSignalToRow struct {
 	Lane               string
 }
 
-// DeliverSignalTo is DeliverSignal by name to the execution that has a business key. No row: none has it.
+// DeliverSignalTo is DeliverSignal by name to the execution with a business key. No row: no execution has the key.
 //
 // Used by: engine.Signal.
-// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of a wait it ends); L5 waits (its waitpoint FOR
+// Locks: L1 waits (the execution FOR NO KEY UPDATE); L2 new (the step of an ended wait); L5 waits (the waitpoint FOR
 // UPDATE); L7 new.
 func (q *Queries) DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSignalToParams) (DeliverSignalToRow, error) {
 	row := db.QueryRow(ctx, deliverSignalTo,
@@ -200,7 +200,7 @@ type DeliverSignalsRow struct {
 // refusal of one has no effect on the others.
 //
 // Used by: engine.SignalEach.
-// Locks: L1 held; L2 new (the steps of waits they end); L5 waits (waitpoints FOR UPDATE); L7 new.
+// Locks: L1 held; L2 new (the steps of ended waits); L5 waits (waitpoints FOR UPDATE); L7 new.
 func (q *Queries) DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error) {
 	rows, err := db.Query(ctx, deliverSignals,
 		arg.NowMs,
@@ -244,13 +244,13 @@ type TakeSignalParams struct {
 	Name         string
 }
 
-// TakeSignal takes the oldest signal of a name that is kept for a later wait of an execution, with its payload. signal is
-// null if none is kept.
+// TakeSignal takes the oldest signal of a name kept for a later wait of an execution, with the payload. signal is null
+// if none is kept.
 //
 // Used by: engine.TakeSignal.
-// Locks: L1 held; L5 waits (the waitpoint that keeps it, UPDATE and DELETE, which the job that expires it may hold; the
-// suspension is held by the execution's row). The caller holds the flow of a member, the execution and its attempt, and has
-// judged the lease. The same transaction may end it, so L0 comes before L1 here too.
+// Locks: L1 held; L5 waits (the waitpoint of the signal, UPDATE and DELETE, which the job for expired waitpoints may
+// hold; the suspension is held by the execution's row). The caller holds the flow of a member, the execution and the
+// attempt, and has checked the lease. The same transaction may end the execution, so L0 comes before L1 here too.
 func (q *Queries) TakeSignal(ctx context.Context, db DBTX, arg TakeSignalParams) ([]byte, error) {
 	row := db.QueryRow(ctx, takeSignal, arg.PartitionKey, arg.ExecutionID, arg.Name)
 	var signal []byte

@@ -39,7 +39,7 @@ type GetStreamSummaryRow struct {
 	LastUpdatedMs  int64
 }
 
-// GetStreamSummary reads the document the summary frames of an attempt have made. No row: it has none.
+// GetStreamSummary reads the document the summary frames of an attempt have made. No row: the attempt has none.
 //
 // Used by: stream.ReadSummary.
 // Locks: none.
@@ -91,11 +91,11 @@ type MergeSummaryRow struct {
 	Size    int32
 }
 
-// MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
-// size of the document in bytes. kept: summary frames of the attempt, these included.
+// MergeSummary merges patches into the document of an attempt, in array order, and returns the new version and the size
+// of the document in bytes. kept: summary frames of the attempt, the patches included.
 //
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
-// Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
+// Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes the row.
 func (q *Queries) MergeSummary(ctx context.Context, db DBTX, arg MergeSummaryParams) (MergeSummaryRow, error) {
 	row := db.QueryRow(ctx, mergeSummary,
 		arg.PartitionKey,

@@ -41,8 +41,8 @@ type GetStreamMetaRow struct {
 	Untrimmed int32
 }
 
-// GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
-// known is false if the attempt has written none.
+// GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many frames the stream has. There is
+// always a row; known is false if the attempt has written none.
 //
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: none. The caller holds the attempt.
@@ -72,7 +72,7 @@ WITH place AS (
         AND m.attempt_index = $3
 ),
 cut AS (
-    -- The id up to which they go now. No row: none does.
+    -- The id up to which frames are deleted now. No row: no frame is.
     SELECT
         c.ts_ms,
         c.seq
@@ -164,8 +164,8 @@ type PutStreamMetaParams struct {
 	BeforeMs     int64
 }
 
-// PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
-// the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
+// PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive,
+// deletes the oldest ones: as many as excess, and all older than before_ms. The scan begins after the last deleted one.
 //
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
@@ -240,8 +240,8 @@ type TrimDurableFramesParams struct {
 	PageSize       int32
 }
 
-// TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
-// each.
+// TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among the durable frames, and at most
+// page_size of each.
 //
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 skips (frames FOR UPDATE, then the DELETE).
@@ -324,8 +324,8 @@ type TrimSummaryFramesParams struct {
 	Excess       int32
 }
 
-// TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
-// one.
+// TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. The scan begins after the last
+// deleted one.
 //
 // Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 // Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.

@@ -16,7 +16,7 @@ const areValidPaths = `-- name: AreValidPaths :one
 SELECT coalesce((SELECT bool_and(ffx_is_path(p.path)) FROM (SELECT unnest($1::text[]) AS path) AS p), true)::boolean AS valid
 `
 
-// AreValidPaths checks whether texts are SQL/JSON paths without variables, as this server reads them.
+// AreValidPaths checks whether texts are SQL/JSON paths without variables, as the server reads paths.
 //
 // Used by: engine.Suspend, engine.SuspendEach.
 // Locks: none.
@@ -61,7 +61,7 @@ type EscalateWaitParams struct {
 	ExecutionID  id.ExecutionUUID
 }
 
-// EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
+// EscalateWait lets a wait go on without a timeout, for an operator's review. The waitpoints stay open.
 //
 // Used by: upkeep.ExpireWaits.
 // Locks: L1 held; L5 held, by the execution's row.
@@ -100,8 +100,8 @@ type ForgetWaitTimeoutsParams struct {
 	ExecutionIDs  []pgtype.UUID
 }
 
-// ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
-// ended them. Their signals stay readable.
+// ForgetWaitTimeouts closes the waits of the locked executions that are not suspended: another program has resumed or
+// ended the executions. Their signals stay readable.
 //
 // Used by: upkeep.ExpireWaits.
 // Locks: L1 held; L5 held, by the execution's row.
@@ -151,8 +151,8 @@ type GetSuspensionRow struct {
 	Open                   bool
 }
 
-// GetSuspension reads the latest suspension of an execution and the signals it has received, also after its end. open:
-// the execution still waits. No row: the execution was never suspended.
+// GetSuspension reads the latest suspension of an execution and the signals received, also after the end of the
+// execution. open: the execution still waits. No row: the execution was never suspended.
 //
 // Used by: engine.ReceivedSignals.
 // Locks: none.
@@ -206,8 +206,8 @@ type ListSuspensionIDsRow struct {
 	SuspensionID id.SuspensionID
 }
 
-// ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
-// when it was written. No row: the execution was never suspended.
+// ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was
+// written as open. No row: the execution was never suspended.
 //
 // Used by: engine.Suspend, engine.SuspendEach.
 // Locks: none.
@@ -318,8 +318,8 @@ type ListWaitsRow struct {
 	UnusedSignals   []byte
 }
 
-// ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
-// that wait for a signal of this name or of any name; with a tag only executions with this tag.
+// ListWaits lists executions waiting for signals, the longest wait first, after a position. With a name only waits for
+// a signal of the name or of any name; with a tag only executions with the tag.
 //
 // Passages: unused_signals.
 // Used by: engine.ListWaits, engine.Waits.
@@ -415,8 +415,8 @@ type ReadTimeoutsRow struct {
 	NowMs           int64
 }
 
-// ReadTimeouts reads the waits of suspended executions the caller has locked and that have timed out, by ord (from 0).
-// No row: the wait is over, or its time is not.
+// ReadTimeouts reads the timed-out waits of suspended executions the caller has locked, by ord (from 0). No row: the
+// wait has ended, or has not timed out.
 //
 // Used by: upkeep.ExpireWaits.
 // Locks: none. The caller has locked the executions.
@@ -467,10 +467,10 @@ type ResumeExecutionParams struct {
 }
 
 // ResumeExecution ends the wait of a suspended execution the caller has locked. With signals, which record a timeout,
-// it stores the step of the wait. Returns its lane, or ” if a worker can't claim it yet.
+// the step of the wait is stored. Returns the lane, or ” if a worker can't claim the execution yet.
 //
 // Used by: engine.Resume, upkeep.ExpireWaits.
-// Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
+// Locks: L1 held; L2 new (the step of a timed-out wait); L5 waits (waitpoint rows, DELETE); L7 new.
 func (q *Queries) ResumeExecution(ctx context.Context, db DBTX, arg ResumeExecutionParams) (string, error) {
 	row := db.QueryRow(ctx, resumeExecution,
 		arg.PartitionKey,
@@ -536,8 +536,7 @@ type ScanTimedOutWaitsRow struct {
 	FlowID       *id.FlowID
 }
 
-// ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
-// executions.
+// ScanTimedOutWaits finds timed-out waits, the oldest first, after a position, with the flows of their executions.
 //
 // Used by: upkeep.ExpireWaits.
 // Locks: none. Spans partitions.
@@ -601,10 +600,11 @@ type SuspendExecutionsRow struct {
 }
 
 // SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
-// early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step its spec names.
+// early. A satisfied execution keeps the lease, and the signals are in the suspension, and in the step the spec names.
 //
 // Used by: engine.Suspend, engine.SuspendEach.
-// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+// Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job for expired waitpoints may hold); L7
+// new.
 func (q *Queries) SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExecutionsParams) ([]SuspendExecutionsRow, error) {
 	rows, err := db.Query(ctx, suspendExecutions,
 		arg.NowMs,
@@ -633,11 +633,11 @@ func (q *Queries) SuspendExecutions(ctx context.Context, db DBTX, arg SuspendExe
 
 const sweepSuspensions = `-- name: SweepSuspensions :one
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms($1) AS now_ms
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep.
+    -- The rows of the page.
     SELECT
         t.ctid::tid AS row_id,
         t.partition_key,
@@ -650,7 +650,7 @@ page AS MATERIALIZED (
     LIMIT $4::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist.
+    -- The rows whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -677,7 +677,7 @@ ended AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The rows, deleted.
     DELETE FROM ff_suspension_current AS t
     USING ended AS d
     WHERE
@@ -718,8 +718,8 @@ type SweepSuspensionsRow struct {
 	Deleted          int32
 }
 
-// SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
-// hour ago or no longer exist. last_key is null if nothing follows.
+// SweepSuspensions examines a page of suspensions in the order of their key. A suspension is deleted if the execution
+// ended an hour ago or no longer exists. last_key is null if nothing follows.
 //
 // Passages: swept_waits.
 // Used by: upkeep.SweepWaits.
@@ -782,8 +782,8 @@ type TakeSuspendedRow struct {
 	HighestEpoch int64
 }
 
-// TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those
-// another transaction holds. highest_epoch: of the execution and its attempts.
+// TakeSuspended locks the first max_items of the given executions that are still suspended and not held by another
+// transaction. highest_epoch: of the execution and its attempts.
 //
 // Used by: upkeep.ExpireWaits.
 // Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.

@@ -47,8 +47,8 @@ type DropWorkerParams struct {
 	Reason           string
 }
 
-// DropWorker deletes a worker, live or not, and writes the event. With a worker id it leaves another worker's row.
-// Returns how many it deleted, 0 or 1.
+// DropWorker deletes a worker, live or not, and writes the event. With a worker id another worker's row stays. Returns
+// the number of deleted rows, 0 or 1.
 //
 // Used by: engine.MarkWorkerDead.
 // Locks: workers waits (the row, DELETE).
@@ -72,7 +72,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($2) AS now_ms
 ),
 live AS (
-    -- The worker as it was when the call began.
+    -- The worker as of the beginning of the call.
     SELECT w.worker_instance_id
     FROM ff_worker_registry AS w
     WHERE
@@ -139,10 +139,10 @@ type HeartbeatWorkerRow struct {
 	DrainedAtMs int64
 }
 
-// HeartbeatWorker extends the presence of a live worker and stores its load. It touches no index and writes no event.
-// drained_at_ms is 0 unless the instance is drained. busy: another transaction holds the row, and nothing was written.
-// No row: the worker is not registered, its time to live has passed, or another worker has the instance id; it has to
-// register again.
+// HeartbeatWorker extends the presence of a live worker and stores the load. The heartbeat touches no index and writes
+// no event. drained_at_ms is 0 unless the instance is drained. busy: another transaction holds the row, and nothing was
+// written. No row: the worker is not registered, its time to live has passed, or another worker has the instance id;
+// the worker has to register again.
 //
 // Used by: engine.HeartbeatWorker.
 // Locks: workers skips (the row FOR NO KEY UPDATE, then the UPDATE).
@@ -231,8 +231,8 @@ type ListWorkersRow struct {
 }
 
 // ListWorkers pages through the registered workers in byte order of namespace and instance, strictly after one. An
-// empty namespace, worker id, instance or lane stands for all. drained_at_ms is 0 unless the instance is drained. The
-// table has a row for each process, so it is read whole.
+// empty namespace, worker id, instance or lane means all. drained_at_ms is 0 unless the instance is drained. The table
+// has a row for each process, so all rows are read.
 //
 // Used by: engine.ListWorkers.
 // Locks: none. Spans partitions.
@@ -312,7 +312,7 @@ type PruneWorkerEventsParams struct {
 	BatchSize int32
 }
 
-// PruneWorkerEvents deletes the events of workers that are older than keep_ms, the oldest first.
+// PruneWorkerEvents deletes events of workers older than keep_ms, the oldest first.
 //
 // Used by: upkeep.PruneWorkerEvents.
 // Locks: workers skips (events FOR UPDATE, then the DELETE). Spans partitions.
@@ -330,7 +330,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($2) AS now_ms
 ),
 registered AS (
-    -- The row, unless another worker has it.
+    -- The row, unless another worker has the instance id.
     INSERT INTO ff_worker_registry AS w (
         partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities_csv,
         last_heartbeat_ms, liveness_ttl_ms, registered_at_ms, ffx_kinds, ffx_running,
@@ -419,7 +419,7 @@ type RegisterWorkerRow struct {
 	DrainedAtMs int64
 }
 
-// RegisterWorker registers a worker process, or its new lanes, capabilities and time to live. fresh: it was not
+// RegisterWorker registers a worker process, or new lanes, capabilities and time to live. fresh: the worker was not
 // registered before, or its time to live had passed. drained_at_ms is 0 unless the instance is drained. No row: a live
 // worker with another worker id has the instance id.
 //
@@ -450,7 +450,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms($1) AS now_ms
 ),
 gone AS (
-    -- Those that are not live, locked.
+    -- The expired workers, locked.
     SELECT
         w.ctid::tid AS row_id,
         w.partition_key,
@@ -462,7 +462,7 @@ gone AS (
     FOR UPDATE SKIP LOCKED
 ),
 swept AS (
-    -- Those rows, deleted.
+    -- The rows, deleted.
     DELETE FROM ff_worker_registry AS w
     USING gone AS g
     WHERE
@@ -497,8 +497,8 @@ type SweepWorkersParams struct {
 }
 
 // SweepWorkers deletes workers whose time to live has passed, and writes an event for each. Returns how many. A
-// heartbeat that came first keeps its row: the row is judged when it is locked. The table has a row for each process,
-// so it is read whole.
+// heartbeat that came first keeps the row: expiry is checked under the lock. The table has a row for each process, so
+// all rows are read.
 //
 // Used by: upkeep.SweepWorkers.
 // Locks: workers skips (FOR UPDATE, then the DELETE). Spans partitions.

@@ -1,9 +1,9 @@
 -- name: LockQuotaGate :exec
--- LockQuotaGate locks the row of a quota policy at the gate, and makes it if it is missing. It locks nothing if the policy does
--- not exist.
+-- LockQuotaGate locks the row of a quota policy at the gate, creating a missing row. Nothing is locked if the policy
+-- does not exist.
 --
 -- Used by: interop.CheckAdmission, interop.SetQuotaPolicy, interop.DeleteQuotaPolicy.
--- Locks: gates waits (the INSERT: its row as FOR NO KEY UPDATE does).
+-- Locks: gates waits (the INSERT: the row as FOR NO KEY UPDATE does).
 INSERT INTO ffx_gate AS g (partition_key, gate_id, namespace, key, used_at_ms)
 SELECT
     @partition_key::smallint,
@@ -20,9 +20,9 @@ SET used_at_ms = g.used_at_ms
 WHERE false;
 
 -- name: GetCallerAdmission :one
--- GetCallerAdmission returns the limits of a quota policy, its bounds at the gate, the state of an execution, and when a call
--- last admitted that here, 0 if it did not or has released it. No row: the policy does not exist. named: the execution names
--- the policy.
+-- GetCallerAdmission returns the limits of a quota policy, the bounds at the gate, the state of an execution, and when
+-- a call last admitted the execution here, 0 if no call did or the admission was released. No row: the policy does not
+-- exist. named: the execution names the policy.
 --
 -- Used by: interop.CheckAdmission.
 -- Locks: none. Reads the gate under the lock of LockQuotaGate.
@@ -75,7 +75,7 @@ WHERE
     AND q.quota_policy_id = @quota_policy_id::text;
 
 -- name: LockGate :exec
--- LockGate locks the row of a quota policy at the gate, if it has one.
+-- LockGate locks the row of a quota policy at the gate, if any.
 --
 -- Used by: interop.ReleaseAdmission.
 -- Locks: gates waits (the row FOR NO KEY UPDATE).
@@ -87,8 +87,8 @@ WHERE
 FOR NO KEY UPDATE;
 
 -- name: ReleaseCallerAdmission :execrows
--- ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. Its start goes
--- on counting. No row: it has none.
+-- ReleaseCallerAdmission gives back the place of an execution a call admitted at a locked quota policy. The start goes
+-- on counting. No row: there is no such admission.
 --
 -- Used by: interop.ReleaseAdmission.
 -- Locks: gates held (UPDATE of admissions).

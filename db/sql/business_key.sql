@@ -1,7 +1,7 @@
 -- name: InsertBusinessKeys :many
 -- InsertBusinessKeys gives business keys to executions and flows about to be created. No row: the key is taken, and
--- ListBusinessKeys returns its holder. It waits for a concurrent creator of the same key, and for a concurrent deletion
--- of its holder.
+-- ListBusinessKeys returns the holder. The insert waits for a concurrent creator of the same key, and for a concurrent
+-- deletion of the holder.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by (partition_key, name, value).
@@ -65,8 +65,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: ReuseBusinessKeys :exec
--- ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of its batch than the
--- first ones that asked for them.
+-- ReuseBusinessKeys gives business keys the transaction has just inserted to other creations of the batch than the
+-- first ones with the key.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: keys held.
@@ -105,8 +105,8 @@ WHERE
     AND k.value = i.value;
 
 -- name: DropBusinessKeysOf :exec
--- DropBusinessKeysOf deletes the business keys of executions that are about to be deleted, by their documents. It
--- never really waits: a key is locked only by the transaction that creates or deletes its holder.
+-- DropBusinessKeysOf deletes the business keys of executions about to be deleted, by their documents. In practice the
+-- statement never waits: only the transaction that creates or deletes the holder locks a key.
 --
 -- Passages: dropped_business_keys.
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
@@ -142,7 +142,7 @@ WHERE
     AND (k.execution_id = h.execution_id) IS TRUE;
 
 -- name: DropBusinessKeysOfFlows :exec
--- DropBusinessKeysOfFlows deletes the business keys of flows that are about to be deleted, by their documents.
+-- DropBusinessKeysOfFlows deletes the business keys of flows about to be deleted, by their documents.
 --
 -- Passages: dropped_business_keys.
 -- Used by: upkeep.PurgeFlows.

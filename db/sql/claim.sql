@@ -1,11 +1,11 @@
 -- name: ClaimFromHead :many
--- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
--- resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
--- and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
+-- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. The
+-- statement resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was
+-- claimable and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
 --
--- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
--- does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
--- nothing; the caller then claims by TakeClaimable, which judges each row alone.
+-- ClaimFromHead is the fast path for canonical rows, all or nothing. SQLSTATE 22012 (an interrupted attempt does not
+-- match the execution, or another transaction holds the attempt) or 23505 (an attempt row is in the way) keeps nothing;
+-- the caller then claims by TakeClaimable, which examines each row alone.
 --
 -- Passages: claim_halted, claim_queue, claim_execution, claim_running, claim_next_lease, claim_claimed, claim_dequeued,
 -- claim_attempts, claim_timer, claim_events, claim_columns, claim_halt_row.
@@ -13,8 +13,8 @@
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 -- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 WITH halted AS MATERIALIZED (
-    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
-    -- the time of two.
+    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
+    -- time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -33,7 +33,7 @@ candidates AS (
         (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
     FROM (
-        -- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+        -- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
         -- executions are looked up one by one, even by a plan made while both tables were empty.
         SELECT
             q.ctid::tid AS entry_id,
@@ -56,7 +56,7 @@ candidates AS (
         SELECT
             t.ctid::tid AS row_id,
             t.attempt_state
-        -- The execution of an entry r, locked if it is claimable.
+        -- The execution of an entry r, locked if claimable.
         FROM ff_exec_core AS t
         WHERE
             t.partition_key = r.partition_key
@@ -96,7 +96,7 @@ claimed AS (
     -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
@@ -118,7 +118,7 @@ claimed AS (
             ELSE 'initial'
         END AS attempt_type,
         CASE
-            -- A first attempt has none, so its fields need not be read.
+            -- A first attempt has none, so the fields need not be read.
             WHEN
                 c.attempt_state <> 'pending_first_attempt'
                 AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
@@ -144,7 +144,7 @@ dequeued AS (
         AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
         lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
@@ -192,7 +192,7 @@ resumed_attempts AS (
             t.partition_key = n.partition_key
             AND t.execution_id = n.execution_id
             AND t.attempt_index = n.attempt_index
-            -- Only ours: the library assigned the epoch before this claim's.
+            -- Only ours: the library assigned the epoch before the claim's.
             AND t.lease_epoch = n.lease_epoch - 1
             AND t.terminal_at_ms IS NULL
             AND t.lease_expires_at_ms IS NULL
@@ -211,8 +211,8 @@ resumed_attempts AS (
         a.ffx_attempt_id AS attempt_id
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
-    -- execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -243,7 +243,7 @@ leased_events AS (
 SELECT
     coalesce(r.attempt_id, n.attempt_id)::uuid AS attempt_id,
     r.attempt_type,
-    -- A claimed row n, without what differs between a new and a resumed attempt.
+    -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,

@@ -1,11 +1,11 @@
 -- name: ClaimAfterPositions :many
 -- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
--- positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
--- resumes: that part costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and unlocked
--- there. halt: as in ClaimFromHead.
+-- positions, which the caller passes highest priority first. The statement skips interrupted attempts, which a full
+-- scan resumes: resuming costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and
+-- unlocked there. halt: as in ClaimFromHead.
 --
--- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
--- the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
+-- ClaimAfterPositions is the fast path for canonical rows, all or nothing. SQLSTATE 23505 (an attempt row is in the
+-- way) keeps nothing; the caller then claims by TakeClaimable, which examines each row alone.
 --
 -- Passages: claim_halted, claim_after, claim_running, claim_next_lease, claim_claimed, claim_dequeued, claim_attempts,
 -- claim_timer, claim_events, claim_columns, claim_halt_row.
@@ -13,8 +13,8 @@
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 -- timers new; L7 new. Spans partitions.
 WITH halted AS MATERIALIZED (
-    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
-    -- the time of two.
+    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
+    -- time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -56,7 +56,7 @@ candidates AS (
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
+            -- IS NOT DISTINCT FROM uses no index: the execution is found by key, whatever other indexes there are.
             AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
@@ -95,7 +95,7 @@ claimed AS (
     -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
@@ -117,7 +117,7 @@ claimed AS (
             ELSE 'initial'
         END AS attempt_type,
         CASE
-            -- A first attempt has none, so its fields need not be read.
+            -- A first attempt has none, so the fields need not be read.
             WHEN
                 c.attempt_state <> 'pending_first_attempt'
                 AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
@@ -143,7 +143,7 @@ dequeued AS (
         AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
         lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
@@ -167,8 +167,8 @@ opened_attempts AS (
     FROM claimed AS n
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
-    -- execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -199,7 +199,7 @@ leased_events AS (
 SELECT
     n.attempt_id::uuid AS attempt_id,
     CAST(NULL AS text) AS attempt_type,
-    -- A claimed row n, without what differs between a new and a resumed attempt.
+    -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,
@@ -237,8 +237,8 @@ FROM halted AS h;
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
 -- timers new; L7 new. Spans partitions.
 WITH halted AS MATERIALIZED (
-    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
-    -- the time of two.
+    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
+    -- time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -246,7 +246,7 @@ WITH halted AS MATERIALIZED (
         AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END
 ),
 candidates AS (
-    -- The row to claim, its execution locked, with the ids of its lease.
+    -- The row to claim, the execution locked, with the ids of the lease.
     SELECT
         e.row_id,
         e.entry_id,
@@ -278,7 +278,7 @@ candidates AS (
             AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
             AND r.required_capabilities <@ @capabilities::text[]
             AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-            -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
+            -- IS NOT DISTINCT FROM uses no index: the execution is found by key, whatever other indexes there are.
             AND c.lane_id IS NOT DISTINCT FROM r.lane_id
             AND - c.priority::bigint = r.rank
             AND c.created_at_ms = r.created_at_ms
@@ -316,7 +316,7 @@ claimed AS (
     -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         e.ctid = c.row_id
         AND e.partition_key = c.partition_key
         AND e.execution_id = c.execution_id
@@ -338,7 +338,7 @@ claimed AS (
             ELSE 'initial'
         END AS attempt_type,
         CASE
-            -- A first attempt has none, so its fields need not be read.
+            -- A first attempt has none, so the fields need not be read.
             WHEN
                 c.attempt_state <> 'pending_first_attempt'
                 AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
@@ -364,7 +364,7 @@ dequeued AS (
         AND r.execution_id = c.execution_id
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     INSERT INTO ff_attempt AS a (
         partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
         lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
@@ -388,7 +388,7 @@ opened_attempts AS (
     FROM claimed AS n
 ),
 timed AS (
-    -- Its lease timer.
+    -- The lease timer.
     INSERT INTO ffx_lease_timer (
         due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
@@ -420,7 +420,7 @@ leased_events AS (
 SELECT
     n.attempt_id::uuid AS attempt_id,
     CAST(NULL AS text) AS attempt_type,
-    -- A claimed row n, without what differs between a new and a resumed attempt.
+    -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
     n.flow_id,
@@ -448,8 +448,8 @@ SELECT
 FROM halted AS h;
 
 -- name: ListLaneEnds :many
--- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd entries, of the
--- max_items highest priorities. No row: no priority has that many.
+-- ListLaneEnds returns the last entry of a lane's queue at each priority with more than crowd entries, of the max_items
+-- highest priorities. No row: no priority has so many.
 --
 -- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: none. Spans partitions.

@@ -1,13 +1,13 @@
 -- name: TakeClaimable :many
--- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order. It is the first
--- step of the slow path; ClaimFromHead is the fast path.
+-- TakeClaimable locks up to max_items claimable executions of one lane from the head, in claim order: the first step of
+-- the slow path. ClaimFromHead is the fast path.
 --
 -- Passages: claim_halted, claim_queue, claim_execution.
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
 WITH halted AS MATERIALIZED (
-    -- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
-    -- the time of two.
+    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
+    -- time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -29,7 +29,7 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
-    -- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+    -- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
     -- executions are looked up one by one, even by a plan made while both tables were empty.
     SELECT
         q.ctid::tid AS entry_id,
@@ -62,7 +62,7 @@ CROSS JOIN LATERAL (
         t.raw_fields,
         t.ffx_retry_count,
         t.ffx_lease_epoch
-    -- The execution of an entry r, locked if it is claimable.
+    -- The execution of an entry r, locked if claimable.
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = r.partition_key
@@ -137,7 +137,7 @@ LEFT JOIN LATERAL (
 -- interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
-    -- The leases as they were decided, one row each.
+    -- The leases as decided, one row each.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -216,8 +216,8 @@ dequeued AS (
         AND r.partition_key = l.partition_key
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects it there. From claimed: partition_key,
-    -- execution_id, attempt_index, lease_expires_at_ms.
+    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
+    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),

@@ -1,14 +1,14 @@
 -- name: InsertAlike :exec
--- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
--- differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
--- with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
--- or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
+-- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. The
+-- executions differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each
+-- continues with own_fields, which are empty if all documents are the same. The closing brackets are left out. SQLSTATE
+-- 23505 (an id or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 --
 -- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array(@required_capabilities::text, ',') AS required_capabilities,
@@ -117,13 +117,13 @@ SELECT
 FROM made;
 
 -- name: InsertAlikeFair :exec
--- InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
+-- InsertAlikeFair creates executions as InsertAlike does, each at a separate place.
 --
 -- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array(@required_capabilities::text, ',') AS required_capabilities,
@@ -233,14 +233,14 @@ SELECT
 FROM made;
 
 -- name: InsertAlikeAdmitted :exec
--- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
--- has locked these, and stores the admissions.
+-- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit the execution from the
+-- beginning. The caller has locked the limits, and stores the admissions.
 --
 -- Passages: alike_shared, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array(@required_capabilities::text, ',') AS required_capabilities,
@@ -351,9 +351,9 @@ SELECT
 FROM made;
 
 -- name: InsertExecutions :many
--- InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
--- unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
--- empty string does.
+-- InsertExecutions creates executions, all members of one flow or of none. An existing execution stays unchanged and
+-- has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the empty string
+-- does.
 --
 -- Passages: created_columns.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
@@ -502,7 +502,7 @@ RETURNING
     public_state;
 
 -- name: ReadExistingExecutions :many
--- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+-- ReadExistingExecutions returns which of some executions exist. A missing execution has no row.
 --
 -- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none.

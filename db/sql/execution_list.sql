@@ -52,9 +52,9 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNamedExecutions :many
--- ListNamedExecutions returns those of the given executions that match a filter, with the columns of ListExecutions,
--- in no order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder
--- of the lease.
+-- ListNamedExecutions returns the given executions that match a filter, with the columns of ListExecutions, in no
+-- order. An empty text or a NULL in the filter matches all. worker_id and worker_instance_id match the holder of the
+-- lease.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none.
@@ -224,8 +224,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListLeasedKeys :many
--- ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. It returns
--- all, unless looked_at says that there were more than max_items to examine. A single row with -1: there is none.
+-- ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. All are
+-- returned, unless looked_at reports more than max_items to examine. A single row with -1: there is none.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none. Spans partitions.
@@ -299,11 +299,11 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: FindExecution :many
--- FindExecution returns the partitions that have an execution with a uuid: one, none, or several if callers chose the
+-- FindExecution returns the partitions with an execution of a given uuid: one, none, or several if callers chose the
 -- ids themselves.
 --
 -- Used by: engine.FindExecution.
--- Locks: none. Spans partitions: looks it up in each.
+-- Locks: none. Spans partitions: looks the uuid up in each.
 SELECT e.partition_key::smallint AS partition_key
 FROM (SELECT unnest(@partition_keys::smallint[]) AS partition_key LIMIT cardinality(@partition_keys::smallint[])) AS i
 CROSS JOIN LATERAL (

@@ -1,7 +1,7 @@
 -- name: ReadExecutionForecasts :many
--- ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
--- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
--- row: the execution does not exist.
+-- ReadExecutionForecasts returns the facts for a forecast: whether an operation on executions needs the locks of their
+-- flows; ord (from 0) is the input position. The caller decides again under the row locks. No row: the execution does
+-- not exist.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
 -- operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, interop.ReclaimExecution,
@@ -33,8 +33,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: LockCurrentAttempts :exec
--- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
--- may have none.
+-- LockCurrentAttempts locks the current attempt of each given execution: the newest up to the pointer. An execution may
+-- have none.
 --
 -- Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
 -- operator.Replay, interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim,
@@ -70,9 +70,9 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: ReadHeldExecutions :many
--- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts it has locked in
--- earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
--- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
+-- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts locked in earlier
+-- statements; ord (from 0) is the input position. No row: the execution does not exist. A negative current_index: there
+-- is no attempt up to the pointer. A negative newest_index: the execution has no attempt at all.
 --
 -- Passages: held_execution, held_attempt.
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
@@ -82,7 +82,7 @@ CROSS JOIN LATERAL (
 -- interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
--- Locks: none. The caller has locked the rows it reads.
+-- Locks: none. The caller has locked the rows read.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -139,7 +139,7 @@ SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms
 FROM input AS i
 CROSS JOIN LATERAL (
-    -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
+    -- The execution e of an item i (partition_key, execution_id). The planner drops unused columns.
     SELECT
         t.ctid::tid AS row_id,
         t.flow_id,
@@ -177,8 +177,8 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e
 LEFT JOIN LATERAL (
-    -- The current attempt cur of the execution e of an item i: the newest up to its pointer. The planner drops the
-    -- columns that nothing reads.
+    -- The current attempt cur of the execution e of an item i: the newest up to the pointer. The planner drops unused
+    -- columns.
     SELECT
         c.ctid::tid AS row_id,
         c.attempt_index,
@@ -191,7 +191,7 @@ LEFT JOIN LATERAL (
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,
-        -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
+        -- Another program keeps the ids of an attempt and a lease in raw_fields; the library uses the columns.
         CASE
             WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
             ELSE c.raw_fields ->> 'lease_id'

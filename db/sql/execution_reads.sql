@@ -1,6 +1,6 @@
 -- name: GetExecution :one
--- GetExecution returns one execution with its current attempt and, while it is suspended, its wait, for all single
--- reads. No row: it does not exist.
+-- GetExecution returns one execution with the current attempt and, if suspended, the wait, for all single reads. No
+-- row: the execution does not exist.
 --
 -- Passages: unused_signals.
 -- Used by: engine.DescribeExecution, engine.ExecutionState.
@@ -36,7 +36,7 @@ SELECT
     e.ffx_limit_ids,
     e.ffx_gate_id,
     (
-        -- Those that go before it. Unless it waits for a limit nothing is looked up.
+        -- The executions before this one. Looked up only if the execution waits for a limit.
         SELECT count(*)
         FROM (
             SELECT
@@ -123,7 +123,7 @@ LEFT JOIN ff_suspension_current AS s
     AND s.execution_id = e.execution_id
     AND e.lifecycle_phase = 'suspended'
 LEFT JOIN LATERAL (
-    -- Its place, and those before it. Without a sequence nothing is looked up.
+    -- The place in the sequence, and the members before. Without a sequence nothing is looked up.
     SELECT
         m.place,
         (
@@ -185,7 +185,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionInput :one
--- GetExecutionInput returns the columns a worker needs to run an execution. No row: it does not exist.
+-- GetExecutionInput returns the columns a worker needs to run an execution. No row: the execution does not exist.
 --
 -- Used by: engine.ExecutionInput.
 -- Locks: none.
@@ -240,8 +240,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: GetExecutionProgress :one
--- GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: it does not
--- exist.
+-- GetExecutionProgress returns the last reported progress of an execution, each part as stored. No row: the execution
+-- does not exist.
 --
 -- Used by: engine.ExecutionProgress.
 -- Locks: none.
@@ -268,7 +268,7 @@ SELECT EXISTS (
 );
 
 -- name: GetExecutionTag :one
--- GetExecutionTag returns one tag and whether it is set. No row: the execution does not exist.
+-- GetExecutionTag returns one tag and whether the tag is set. No row: the execution does not exist.
 --
 -- Used by: engine.ExecutionTag.
 -- Locks: none.
@@ -281,8 +281,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: SetExecutionTag :execrows
--- SetExecutionTag sets one tag, creating the tags object if it is missing. 0 rows: the execution does not exist. It
--- is one statement, so concurrent writers of other tags lose nothing.
+-- SetExecutionTag sets one tag, creating a missing tags object. 0 rows: the execution does not exist. One statement
+-- reads and writes, so concurrent writers of other tags lose nothing.
 --
 -- Used by: engine.SetExecutionTag.
 -- Locks: L1 waits (the execution row, UPDATE).

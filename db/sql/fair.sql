@@ -1,9 +1,9 @@
 -- name: ListFairPlaces :many
--- ListFairPlaces returns the facts that give fair work its place in the queue. For each line, a lane at one rank, a row
--- with tenant false has the place of the first fair execution that waits among the next max_items entries from a place
--- on, in whole milliseconds, and its id; the caller knows that all before it are gone, so no claimed entry is walked over
--- again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether that
--- execution has started, stands elsewhere or is gone. A tenant without a place has no row. The executions of
+-- ListFairPlaces returns the facts that decide the place of fair work in the queue. For each line, a lane at one rank,
+-- a row with tenant false has the id and the place, in whole milliseconds, of the first waiting fair execution among
+-- the next max_items entries from a place on. The caller knows all entries before are gone, so no claimed entry is read
+-- again. place_ns is negative if there is none. A row with tenant true has the greatest place of a tenant and whether
+-- the execution there has started, has moved or is gone. A tenant without a place has no row. The executions of
 -- moved_executions come back to the queue, for new places, and their present places count as left.
 --
 -- Nothing is locked: of two concurrent transactions for a tenant, both may get the same places.
@@ -57,12 +57,12 @@ LEFT JOIN LATERAL (
         WHERE
             x.partition_key = r.partition_key
             AND x.execution_id = r.execution_id
-            -- Fair work alone has it.
+            -- Only fair work has this value.
             AND num_nulls(x.ffx_created_at_ms) = 0
             AND x.execution_id <> ALL (@moved_executions::uuid[])
             AND (
-                -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                -- that comes back has an old place, which the lane served long ago.
+                -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                -- retry. Other returning work has an old place, which the lane served long ago.
                 x.lifecycle_phase = 'runnable'
                 AND (
                     x.attempt_state = 'pending_first_attempt'
@@ -105,8 +105,8 @@ LEFT JOIN LATERAL (
         AND x.execution_id = p.execution_id
         AND x.execution_id <> ALL (@moved_executions::uuid[])
         AND (
-            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-            -- that comes back has an old place, which the lane served long ago.
+            -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+            -- retry. Other returning work has an old place, which the lane served long ago.
             x.lifecycle_phase = 'runnable'
             AND (
                 x.attempt_state = 'pending_first_attempt'
@@ -119,8 +119,8 @@ LEFT JOIN LATERAL (
 ) AS w ON true;
 
 -- name: EnsureFairPlaces :exec
--- EnsureFairPlaces records places the caller's transaction has given out. An execution that does not have its place,
--- because it existed before, is left out.
+-- EnsureFairPlaces records places the caller's transaction has assigned. An execution without the place, because the
+-- execution existed before, is left out.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 -- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
@@ -153,7 +153,7 @@ CROSS JOIN LATERAL (
 ON CONFLICT DO NOTHING;
 
 -- name: MoveFairExecutions :exec
--- MoveFairExecutions gives executions that come back to the queue new places in it, in milliseconds.
+-- MoveFairExecutions gives executions that come back to the queue new places, in milliseconds.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: L1 held; queue held.
@@ -171,9 +171,9 @@ WHERE
     AND e.execution_id = i.execution_id;
 
 -- name: DropLeftPlaces :exec
--- DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, that no execution waits at: it has
--- started, out of order or while the lane was empty, or stands elsewhere. Otherwise they would hide the lower places that are
--- given out since.
+-- DropLeftPlaces deletes places of tenants from a place on, up to max_items of each, where no execution waits: the
+-- execution has started, out of order or while the lane was empty, or has moved. Otherwise these places would hide the
+-- lower ones assigned since.
 --
 -- Passages: fair_waits.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
@@ -211,8 +211,8 @@ left_places AS (
                     e.partition_key = t.partition_key
                     AND e.execution_id = t.execution_id
                     AND (
-                        -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                        -- that comes back has an old place, which the lane served long ago.
+                        -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                        -- retry. Other returning work has an old place, which the lane served long ago.
                         e.lifecycle_phase = 'runnable'
                         AND (
                             e.attempt_state = 'pending_first_attempt'
@@ -238,10 +238,10 @@ WHERE
     AND (t.execution_id = l.execution_id) IS TRUE;
 
 -- name: DropPassedPlaces :one
--- DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a position on,
--- which is inclusive: those of tenants that have a greater one in the page, and those that are keep_ms old and whose
--- execution has started or is gone. It returns the last row of the page and how many it examined and deleted. Without rows
--- there is no last one, and zero instead.
+-- DropPassedPlaces deletes places of fair work that have no effect any longer, among the next page of all from a
+-- position on, which is inclusive: a place is deleted if the tenant has a greater one in the page, or if the place is
+-- keep_ms old and the execution has started or is gone. Returns the last row of the page and how many places were
+-- examined and deleted. Without rows the columns of the last one are zero.
 --
 -- Passages: fair_waits.
 -- Used by: upkeep.ForgetFairPlaces.
@@ -251,7 +251,7 @@ WITH clock AS MATERIALIZED (
     SELECT (ffx_now_ms(sqlc.narg(now_ms)) - @keep_ms::bigint) * 1000000 AS old_ns
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep, and whether another one of the same tenant follows.
+    -- The rows of the page, and whether another one of the same tenant follows.
     SELECT
         r.fair_key,
         r.place_ns,
@@ -275,7 +275,7 @@ page AS MATERIALIZED (
     ) AS r
 ),
 useless AS (
-    -- Those without effect, locked.
+    -- The places without effect, locked.
     SELECT
         l.row_id,
         p.fair_key,
@@ -302,8 +302,8 @@ useless AS (
                         e.partition_key = t.partition_key
                         AND e.execution_id = t.execution_id
                         AND (
-                            -- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
-                            -- that comes back has an old place, which the lane served long ago.
+                            -- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+                            -- retry. Other returning work has an old place, which the lane served long ago.
                             e.lifecycle_phase = 'runnable'
                             AND (
                                 e.attempt_state = 'pending_first_attempt'
@@ -318,7 +318,7 @@ useless AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The places, deleted.
     DELETE FROM ffx_fair_place AS t
     USING useless AS u
     WHERE

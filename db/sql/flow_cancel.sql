@@ -1,6 +1,6 @@
 -- name: LockFlowToCancel :many
--- LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how it was cancelled
--- before. readable: fields can be added to its document. No row: the flow does not exist.
+-- LockFlowToCancel locks the row of a flow whose exclusive lock the caller holds, and returns how the flow was
+-- cancelled before. readable: fields can be added to the flow's document. No row: the flow does not exist.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 waits (the flow row FOR NO KEY UPDATE).
@@ -58,8 +58,8 @@ WHERE
     AND g.cancel_siblings_pending_flag;
 
 -- name: ListFlowToCancel :many
--- ListFlowToCancel returns the members of a cancelled flow that are not cancelled yet or have not acknowledged it, or
--- all members if there is none. The ids are whole and sorted.
+-- ListFlowToCancel returns the members of a cancelled flow still to be cancelled or to acknowledge the cancel, or all
+-- members if there is none. The ids are whole and sorted.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none.

@@ -56,7 +56,7 @@ WHERE
 
 -- name: HastenCancelBacklog :execrows
 -- HastenCancelBacklog makes the grace of the request that cancelled a flow end no later than grace_ms from now. No
--- rows: it ends no later already, or there is no such request.
+-- rows: the grace ends no later already, or there is no such request.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 waits (the row of the request, UPDATE). The caller holds the flow's exclusive lock.
@@ -68,8 +68,8 @@ WHERE
     AND b.grace_until_ms > ffx_now_ms(sqlc.narg(now_ms)) + sqlc.arg(grace_ms)::bigint;
 
 -- name: LockCancelBacklog :execrows
--- LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from it needs this
--- lock. No rows: there is no request.
+-- LockCancelBacklog locks the request that cancelled a flow; every statement that removes members from the request
+-- needs the lock. No rows: there is no request.
 --
 -- Used by: engine.AckFlowCancel.
 -- Locks: L0 waits (the row of the request FOR UPDATE).
@@ -81,8 +81,8 @@ WHERE
 FOR UPDATE;
 
 -- name: TakeCancelBacklogs :many
--- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: it returns the requests no other transaction
--- holds.
+-- TakeCancelBacklogs is LockCancelBacklog for many flows and never waits: the result has the requests no other
+-- transaction holds.
 --
 -- Used by: upkeep.CancelFlows.
 -- Locks: L0 skips (the rows of requests FOR UPDATE).
@@ -162,7 +162,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: DropBacklogMembers :execrows
--- DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many it removed.
+-- DropBacklogMembers removes members from the requests that cancelled their flows, and returns how many were removed.
 --
 -- Used by: engine.AckFlowCancel, upkeep.CancelFlows.
 -- Locks: L0 waits (the rows of members, DELETE; the caller holds the row of the request).
@@ -181,11 +181,11 @@ WHERE
     AND m.execution_id = i.execution_id;
 
 -- name: DropEmptyBacklogs :execrows
--- DropEmptyBacklogs deletes the requests that have no members left, and returns how many it deleted. The caller has
--- locked them in an earlier statement and removed members in another.
+-- DropEmptyBacklogs deletes the requests without members left, and returns how many were deleted. The caller has locked
+-- the requests in an earlier statement and removed members in another.
 --
 -- Used by: engine.AckFlowCancel, upkeep.CancelFlows.
--- Locks: L0 waits (the rows of requests, DELETE: they are locked).
+-- Locks: L0 waits (the rows of requests, DELETE: already locked).
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,12 +1,12 @@
 -- name: ListCleanUpEdges :many
--- ListCleanUpEdges returns the members of a flow that may be clean-ups: branches, which wait for the end of others,
--- and all members reachable from them, each with the upstreams it waits for. k_target: how many of these must
--- succeed. held: its dependencies block it. open: the end of this upstream is not counted yet. staged: the edge does
--- not count yet. No row: the flow has no clean-up.
+-- ListCleanUpEdges returns the possible clean-ups of a flow: branches, which wait for the end of other members, and all
+-- members reachable from branches, each with the upstreams the member waits for. k_target: how many upstreams must
+-- succeed. held: dependencies block the member. open: the upstream's end is not counted yet. staged: the edge does not
+-- count yet. No row: the flow has no clean-up.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to the
--- members it returns.
+-- returned members.
 WITH RECURSIVE reached AS (
     SELECT g.downstream_eid AS execution_id
     FROM ff_edge_group AS g
@@ -69,7 +69,7 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS d ON true
 LEFT JOIN LATERAL (
-    -- An edge a replay opened also waits for the replay of its upstream, if that had ended before.
+    -- An edge a replay opened also waits for the replay of an upstream which had ended before.
     SELECT true AS ended
     FROM ff_exec_core AS t
     WHERE
@@ -81,7 +81,7 @@ LEFT JOIN LATERAL (
 ) AS u ON true;
 
 -- name: ListUnended :many
--- ListUnended returns the members of a flow that have not ended, in the order of their ids. No row: all have.
+-- ListUnended returns the unended members of a flow, in the order of their ids. No row: all have ended.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none.

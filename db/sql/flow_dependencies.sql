@@ -1,8 +1,8 @@
 -- name: LockDownstreamGroups :execrows
--- LockDownstreamGroups locks the edge groups that succeeded executions count for, in one order. Concurrent successes
--- with several groups in common then queue instead of deadlocking. The counters are right without it: ResolveEdges
--- locks the row of a group it counts in and starts from the last committed counters. No rows: nothing depends on the
--- executions, and there is nothing to resolve.
+-- LockDownstreamGroups locks the edge groups in which succeeded executions count, in one order. Concurrent successes
+-- with several groups in common then queue instead of deadlocking. The counters are right even without this lock:
+-- ResolveEdges locks the row of a counting group and starts from the last committed counters. No rows: nothing depends
+-- on the executions, and there is nothing to resolve.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- upkeep.DispatchCompletions, operator.Replay, operator.ReplayWhere.
@@ -52,11 +52,11 @@ LEFT JOIN LATERAL (
 ) AS g ON true;
 
 -- name: ResolveEdges :many
--- ResolveEdges marks the open edges of ended executions as resolved and counts them in their groups. The mark makes
--- an edge count exactly once. Returns each touched group as it is now, with its counted edges. marked: how many edges
--- it marked in all groups; larger than their number if it left some out. It returns no group without a row, although it
--- marks the edges, and leaves the edges of an execution another program has replayed unchanged. The caller finds both
--- by ListUncountedEdges.
+-- ResolveEdges marks the open edges of ended executions as resolved and counts the edges in their groups. The mark
+-- makes an edge count exactly once. Returns each changed group, with the new counters and the counted edges. marked:
+-- how many edges were marked in all groups; larger than the number of counted edges if some were left out. A group
+-- without a row is not returned, although its edges are marked; the edges of an execution another program has replayed
+-- stay unchanged. The caller finds both by ListUncountedEdges.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -65,8 +65,9 @@ LEFT JOIN LATERAL (
 -- engine.WaitForChildrenEach, interop.ReclaimExecution, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
--- Locks: L3 waits (edge and group rows, UPDATE: of several that count in one group each goes on from the counters of
--- the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive lock is held.
+-- Locks: L3 waits (edge and group rows, UPDATE: concurrent statements on one group queue, and each goes on from the
+-- counters of the one before). For a success the groups are locked already, in order; otherwise the flow's exclusive
+-- lock is held.
 WITH input AS (
     -- The executions.
     SELECT
@@ -75,7 +76,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id
 ),
 replayed AS (
-    -- How many of them another program has replayed.
+    -- The number of upstreams another program has replayed.
     SELECT count(*) AS executions
     FROM (
         SELECT
@@ -110,10 +111,11 @@ resolved AS (
         d.upstream_eid = ANY (ARRAY[i.execution_id])
         AND (d.partition_key = i.partition_key OR d.partition_key IS NULL)
         AND (d.flow_id = i.flow_id) IS TRUE
-        -- An edge is applied if this is a number or the key is absent. JSON null means staged only.
+        -- An edge is applied if applied_at_ms is a number or the key is absent. JSON null means staged only.
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND NOT d.policy ? 'resolved_at_ms'
-        -- Another program has replayed it and may have counted its earlier end: DispatchCompletions handles it.
+        -- Another program has replayed the upstream and may have counted the earlier end: DispatchCompletions handles
+        -- the edge.
         AND NOT (
             @looks_for_replays::boolean
             AND coalesce((
@@ -176,7 +178,7 @@ RETURNING
 
 -- name: ListUncountedEdges :many
 -- ListUncountedEdges returns, by group, the edges of ended executions ResolveEdges marked although the group has no
--- row, and the upstreams of the edges it left open. No rows: all edges were counted.
+-- row, and the upstreams of the edges left open. No rows: all edges were counted.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -234,7 +236,7 @@ GROUP BY
     d.downstream_eid;
 
 -- name: LeaveEdges :many
--- LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: they are open again, and not
+-- LeaveEdges undoes ResolveEdges for edges into groups that cannot be decided now: the edges are open again, and not
 -- counted. Returns their upstreams, whose completion events stay undispatched.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
@@ -253,7 +255,7 @@ WITH input AS (
         unnest(@downstream_eids::uuid[]) AS downstream_eid
 ),
 opened AS (
-    -- Their edges this transaction resolved, open again.
+    -- Their edges resolved in the transaction, open again.
     UPDATE ff_edge AS d
     SET policy = (d.policy - 'resolved_at_ms' - 'resolved_outcome') || jsonb_build_object('edge_state', 'applied')
     FROM input AS i
@@ -269,7 +271,7 @@ opened AS (
         d.downstream_eid
 ),
 tally AS (
-    -- The number of these edges, by group.
+    -- The number of edges, by group.
     SELECT
         o.partition_key,
         o.flow_id,
@@ -282,7 +284,7 @@ tally AS (
         o.downstream_eid
 ),
 discounted AS (
-    -- The groups without them.
+    -- The groups without the edges.
     UPDATE ff_edge_group AS g
     SET
         success_count = g.success_count - CASE WHEN @outcome::text = 'success' THEN t.edges ELSE 0 END,
@@ -301,8 +303,8 @@ SELECT
 FROM opened AS o;
 
 -- name: PassResults :exec
--- PassResults passes the results of succeeded upstreams to downstream executions that have not started, along edges
--- that ask for it. If there are several, the greatest edge id wins.
+-- PassResults passes the results of succeeded upstreams to unstarted downstream executions, along edges that ask for
+-- the result. If there are several, the greatest edge id wins.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- upkeep.DispatchCompletions, upkeep.RepairQueue, upkeep.RepairGroups.
@@ -360,10 +362,10 @@ WHERE
 
 -- name: ReleaseDownstream :many
 -- ReleaseDownstream makes downstream executions claimable whose dependencies are satisfied: at once, when their delay
--- has passed, or through the gate of their budget or quota. An execution that was not promoted yet becomes runnable.
--- It leaves a row that does not wait for dependencies unchanged and does not return it. The same holds if the number
--- of edges that are staged and not applied yet is below staged_from, or not below staged_below: then the group was
--- decided before, or is still undecided.
+-- has passed, or through the gate of their budget or quota. An execution not promoted yet becomes runnable. A row that
+-- does not wait for dependencies stays unchanged and is not returned. The same holds if the number of staged edges not
+-- applied yet is below staged_from, or not below staged_below: then the group was decided before, or is still
+-- undecided.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -373,7 +375,7 @@ WHERE
 -- engine.ApplyEdges, upkeep.CancelSiblings, upkeep.RepairGroups, engine.CancelFlow, engine.RequestFlowCancel,
 -- upkeep.CancelFlows.
 -- Locks: L4 waits (execution rows FOR NO KEY UPDATE in array order, then the UPDATE). The caller sorts by
--- (partition_key, execution_id). A row that fails the guard is not waited for.
+-- (partition_key, execution_id). A row failing the guard is not waited for.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -466,9 +468,9 @@ RETURNING
     (e.ffx_gate_id IS NOT NULL)::boolean AS gated;
 
 -- name: SkipDownstream :many
--- SkipDownstream ends downstream executions whose dependencies have become impossible. It skips only those blocked on
--- dependencies or never started, in any phase before active. It leaves other rows unchanged and does not return them.
--- staged_from and staged_below are as in ReleaseDownstream.
+-- SkipDownstream ends downstream executions whose dependencies have become impossible. Only executions blocked on
+-- dependencies or never started are skipped, in any phase before active. Other rows stay unchanged and are not
+-- returned. staged_from and staged_below are as in ReleaseDownstream.
 --
 -- Passages: set_ended.
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -489,7 +491,7 @@ WITH input AS (
         unnest(@staged_below::integer[]) AS staged_below
 ),
 waiting AS (
-    -- Those that may still be skipped, locked.
+    -- The executions still to be skipped, locked.
     SELECT
         e.partition_key,
         e.execution_id
@@ -530,7 +532,7 @@ skipped AS (
         public_state = 'skipped',
         attempt_state = 'attempt_terminal',
         terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -565,9 +567,9 @@ FROM skipped AS s;
 
 -- name: ListPassedOver :many
 -- ListPassedOver returns, by ord, the downstream executions of decided groups that ReleaseDownstream or SkipDownstream
--- left unchanged although the decision concerns them. No row for an execution that has ended or started, and so decides
--- for itself; that is already free to run when it is to be released; or whose group is undecided because of staged
--- edges. A row in an unknown state is returned.
+-- left unchanged although the decision concerns the execution. No row for an ended or started execution, which the
+-- decision can no longer change; for an execution to be released that is already free to run; or if the group is
+-- undecided because of staged edges. A row in an unknown state is returned.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
@@ -625,8 +627,8 @@ WHERE
     );
 
 -- name: EndSkippedAttempts :exec
--- EndSkippedAttempts settles the unfinished current attempts of skipped executions that had run before,
--- under a raised epoch.
+-- EndSkippedAttempts settles the unfinished current attempts of skipped executions with an earlier run, under a raised
+-- epoch.
 --
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,
 -- upkeep.ExpireAttempts, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
@@ -677,8 +679,9 @@ WHERE
     AND e.execution_id = d.execution_id;
 
 -- name: EnqueueSiblingCancels :exec
--- EnqueueSiblingCancels lists the upstreams that newly decided groups no longer need: unfinished ones that feed no
--- other undecided group. Later transactions cancel them. staged_from and staged_below are as in ReleaseDownstream.
+-- EnqueueSiblingCancels lists the upstreams no longer needed by newly decided groups: unfinished ones that feed no
+-- other undecided group. Later transactions cancel the upstreams. staged_from and staged_below are as in
+-- ReleaseDownstream.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,

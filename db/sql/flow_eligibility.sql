@@ -1,7 +1,7 @@
 -- name: ListInbound :many
--- ListInbound returns an execution, its group, and each edge into it with the facts the outcome of the upstream is
--- derived from, by the key and id of the upstream. A single row without an edge: it has no upstreams. An upstream
--- that was deleted is not found. No row: the execution does not exist.
+-- ListInbound returns an execution, its group, and each inbound edge with the facts the outcome of the upstream is
+-- derived from, by the key and id of the upstream. A single row without an edge: the execution has no upstreams. A
+-- deleted upstream is not found. No row: the execution does not exist.
 --
 -- Used by: engine.Eligibility.
 -- Locks: none; one snapshot.

@@ -1,7 +1,7 @@
 -- name: GetFlowProgress :one
 -- GetFlowProgress returns a JSON array with the number of members of a flow by the facts their public state is derived
--- from. A value that does not matter for a state is "". It reads attempts only for ended members whose stored public
--- state is not an end, as other programs leave them. No row: the flow does not exist.
+-- from. A value without effect on a state is "". Attempts are read only for ended members whose stored public state is
+-- not an end, as other programs leave ended members. No row: the flow does not exist.
 --
 -- Used by: engine.FlowProgress.
 -- Locks: none; one snapshot.
@@ -49,7 +49,7 @@ SELECT
                 WHERE
                     m.lifecycle_phase = 'terminal'
                     AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                OFFSET 0 -- without it the attempts are looked up for every member and discarded
+                OFFSET 0 -- otherwise the attempts are looked up for every member and discarded
             ) AS traces ON true
             WHERE
                 m.partition_key = f.partition_key

@@ -1,10 +1,10 @@
 -- name: GetFlow :one
--- GetFlow returns a flow with the fan-in state of its downstream executions, by id, as a JSON array. staged counts
--- edges that are not applied yet. members counts the members by the facts their public state is derived from; a value
--- that does not matter for a state is "". No row: the flow does not exist.
+-- GetFlow returns a flow with the fan-in state of the downstream executions, by id, as a JSON array. staged counts
+-- edges not applied yet. members counts the members by the facts their public state is derived from; a value without
+-- effect on a state is "". No row: the flow does not exist.
 --
 -- Used by: engine.DescribeFlow.
--- Locks: none; one snapshot for the row, its groups and its members.
+-- Locks: none; one snapshot for the row, the groups and the members.
 SELECT
     f.graph_revision,
     f.public_flow_state,
@@ -64,8 +64,7 @@ SELECT
                 LIMIT 1
             ) AS p ON true
             LEFT JOIN LATERAL (
-                -- If neither the attempt nor the public state has the outcome, it follows from the fields of other
-                -- programs.
+                -- If neither the attempt nor the public state has the outcome, the fields of other programs have.
                 SELECT
                     (
                         SELECT a.outcome
@@ -84,7 +83,7 @@ SELECT
                 WHERE
                     m.lifecycle_phase = 'terminal'
                     AND m.public_state NOT IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-                OFFSET 0 -- without it the attempt is looked up for every member and discarded
+                OFFSET 0 -- otherwise the attempt is looked up for every member and discarded
             ) AS traces ON true
             WHERE
                 m.partition_key = f.partition_key
@@ -193,8 +192,8 @@ LEFT JOIN LATERAL (
 ORDER BY e.execution_id;
 
 -- name: ListUpstreamResults :many
--- ListUpstreamResults returns, for one execution, the states and results of its upstreams, by upstream id. gone: the
--- upstream was pruned; only its key and the outcome its edge was counted with are left.
+-- ListUpstreamResults returns, for one execution, the states and results of the upstreams, by upstream id. gone: the
+-- upstream was pruned; only the key and the counted outcome are left.
 --
 -- Used by: engine.UpstreamResults.
 -- Locks: none; one snapshot.

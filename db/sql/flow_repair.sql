@@ -1,7 +1,6 @@
 -- name: ListUnsoundGroups :many
--- ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no
--- row, or another program has replayed an execution that leads to it, may have counted its earlier end, and marked no
--- edge.
+-- ListUnsoundGroups returns the groups in which ended executions cannot simply be counted. Either the group has no row,
+-- or another program has replayed an upstream, may have counted the upstream's earlier end, and marked no edge.
 --
 -- Used by: upkeep.DispatchCompletions.
 -- Locks: none.
@@ -77,9 +76,9 @@ FROM (
 ON CONFLICT (partition_key, flow_id, downstream_eid) DO NOTHING;
 
 -- name: TakeUnsoundGroups :many
--- TakeUnsoundGroups locks groups and returns them by ord. No row: another transaction holds the group, or it does not
--- exist. held: its downstream execution waits only for its dependencies. replayed: the same, after it was set to run
--- again.
+-- TakeUnsoundGroups locks groups and returns the locked ones by ord. No row: another transaction holds the group, or
+-- the group does not exist. held: the downstream execution waits only for dependencies. replayed: the same, after the
+-- execution was set to run again.
 --
 -- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The flows' exclusive locks are held. The caller sorts by
@@ -136,8 +135,8 @@ LEFT JOIN LATERAL (
 
 -- name: ReadGroupEdges :many
 -- ReadGroupEdges returns every edge of groups, by the group's ord and edge id. counted_as is the outcome an edge is
--- marked with, empty if it has no mark. An applied edge without a mark comes with the state and outcome of its
--- upstream. reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
+-- marked with, empty without a mark. An applied edge without a mark comes with the state and outcome of the upstream.
+-- reopened_at_ms is -1 if the edge was never opened again. stored: the upstream has a row.
 --
 -- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: none. Reads after the groups have been locked.
@@ -225,8 +224,7 @@ ORDER BY
     d.edge_id;
 
 -- name: RecountGroups :exec
--- RecountGroups gives locked groups the counters that follow from their edges, and marks those of these edges that
--- had no mark.
+-- RecountGroups sets the counters of locked groups from their edges, and marks unmarked edges.
 --
 -- Used by: upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: L3 held.
@@ -252,7 +250,7 @@ marks AS (
         unnest(@edge_outcomes::text[]) AS outcome
 ),
 marked AS (
-    -- Those edges, marked.
+    -- The edges, marked.
     UPDATE ff_edge AS d
     SET
         policy = d.policy || jsonb_build_object(
@@ -281,9 +279,9 @@ WHERE
     AND g.downstream_eid = i.downstream_eid;
 
 -- name: ScanGroups :many
--- ScanGroups looks at the first page_size groups after a place in the order of the primary key. It returns those
--- whose downstream execution has not ended, and the last one in any case. held: that execution waits only for its
--- dependencies. page_rows: the number of groups it looked at.
+-- ScanGroups examines the first page_size groups after a place in the order of the primary key. Returned are the groups
+-- whose downstream execution has not ended, and the last group in any case. held: the downstream execution waits only
+-- for dependencies. page_rows: the number of examined groups.
 --
 -- Used by: upkeep.RepairGroups.
 -- Locks: none. Spans partitions.
@@ -342,9 +340,9 @@ WHERE
 ORDER BY p.ord;
 
 -- name: ListLostEnds :many
--- ListLostEnds returns, by ord, those of the given groups whose counters are wrong: an upstream is not counted or not
--- marked although it ended at least settle_ms ago, and after its edge was opened again, or although it was deleted;
--- or more upstreams are counted as running than open edges lead to the group.
+-- ListLostEnds returns, by ord, the given groups whose counters are wrong: an upstream is not counted or not marked
+-- although the upstream ended at least settle_ms ago, and after the edge was opened again, or was deleted; or more
+-- upstreams are counted as running than open edges lead to the group.
 --
 -- Used by: upkeep.RepairGroups.
 -- Locks: none.

@@ -1,7 +1,7 @@
 -- name: FreePlaces :one
 -- FreePlaces takes the places of executions the same transaction has ended off the bounds of their limits, if
--- executions wait for these. It counts nothing: a bound covers all stored admissions, so it falls by those that are
--- deleted here. undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited:
+-- executions wait there. Nothing is counted: a bound covers all stored admissions, so the bound falls by the units
+-- deleted here. undone: a key was locked, or belongs to no limit on running work, so the gate has to look. awaited:
 -- executions wait.
 --
 -- Passages: gates_asked, gates_taken.
@@ -16,7 +16,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id
 ),
 asked AS MATERIALIZED (
-    -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
+    -- The limits of an input (gate_partition_key, gate_id) with waiting executions, each once.
     SELECT
         i.gate_partition_key AS partition_key,
         i.gate_id
@@ -37,7 +37,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -71,7 +71,7 @@ freed AS (
             x.admitted_at_ms
         FROM taken AS t
         JOIN input AS i ON i.gate_id = t.gate_id
-        -- Looked up one by one: a plan made while the table was empty would read it whole.
+        -- Looked up one by one: a plan made while the table was empty would read the whole table.
         CROSS JOIN LATERAL (
             SELECT
                 k.ctid::tid AS row_id,
@@ -130,8 +130,8 @@ SELECT
     EXISTS (SELECT FROM asked)::boolean AS awaited;
 
 -- name: AdmitNext :many
--- AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
--- these. An execution with other limits or budgets ends the line: a row with undone true says the gate has to look.
+-- AdmitNext admits the executions longest waiting at limits on running work, as many as the bounds allow, and returns
+-- the admitted ones. An execution with other limits or budgets ends the line: with undone true the gate has to look.
 --
 -- Passages: gates_asked, gates_taken, waiting_line, set_admitted.
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
@@ -143,7 +143,7 @@ WITH input AS (
         unnest(@gate_ids::uuid[]) AS gate_id
 ),
 asked AS MATERIALIZED (
-    -- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
+    -- The limits of an input (gate_partition_key, gate_id) with waiting executions, each once.
     SELECT
         i.gate_partition_key AS partition_key,
         i.gate_id
@@ -164,7 +164,7 @@ asked AS MATERIALIZED (
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- Of asked those that limit running work and whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked.
     SELECT
         a.partition_key,
         a.gate_id,
@@ -187,7 +187,7 @@ taken AS MATERIALIZED (
         AND l.window_ms IS NULL
 ),
 next AS MATERIALIZED (
-    -- The executions that wait there, as many as may fit, locked.
+    -- The waiting executions, as many as may fit, locked.
     SELECT
         o.partition_key AS gate_partition_key,
         o.gate_id,
@@ -210,7 +210,7 @@ next AS MATERIALIZED (
             x.ffx_budget_ids,
             x.ffx_limit_ids,
             x.ffx_limit_units
-        -- The executions x that wait at a budget or limit, in their order. Each is locked, or skipped if another transaction holds it.
+        -- The executions x waiting at a budget or limit, in order. Each is locked, or skipped if held by another transaction.
         FROM (
             SELECT
                 w.partition_key,
@@ -246,7 +246,7 @@ next AS MATERIALIZED (
     ) AS w
 ),
 line AS MATERIALIZED (
-    -- Those that fit, up to the first that the gate has to judge.
+    -- The executions that fit, up to the first one the gate has to decide about.
     SELECT
         n.gate_partition_key,
         n.gate_id,
@@ -259,10 +259,10 @@ line AS MATERIALIZED (
     WINDOW ahead AS (PARTITION BY n.gate_id ORDER BY n.priority DESC, n.created_at_ms, n.execution_id)
 ),
 admitted AS (
-    -- These, claimable.
+    -- The executions that fit, claimable.
     UPDATE ff_exec_core AS e
     SET
-        -- What an admission sets of an execution e.
+        -- The columns an admission sets in an execution e.
         eligibility_state = 'eligible_now',
         public_state = 'waiting',
         blocking_reason = 'waiting_for_worker',
@@ -279,7 +279,7 @@ admitted AS (
         e.execution_id
 ),
 used AS (
-    -- Their admissions. One that was admitted in the same millisecond before has given that place back.
+    -- Their admissions. An execution already admitted in the same millisecond has released the earlier admission.
     INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
     SELECT
         l.gate_partition_key,

@@ -1,6 +1,7 @@
 -- name: TakeCurrentAttempts :many
--- TakeCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. busy: another
--- transaction holds it, and the other columns of the row mean nothing. An execution without attempts has no row.
+-- TakeCurrentAttempts locks the current attempt of each given execution: the newest up to the pointer. busy: another
+-- transaction holds the attempt, and the other columns of the row mean nothing. An execution without attempts has no
+-- row.
 --
 -- Used by: upkeep.ExpireLeases, upkeep.ExpireDeadlines, upkeep.ExpireWaits, upkeep.RepairQueue,
 -- engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere, operator.MoveWhere, operator.PrioritizeWhere,
@@ -19,7 +20,7 @@ SELECT
     a.terminal_at_ms,
     a.lease_expires_at_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+    -- Another program keeps the id of a lease in raw_fields; the library uses the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -27,7 +28,7 @@ SELECT
 FROM input AS i
 JOIN ff_exec_core AS e ON e.partition_key = ANY (ARRAY[i.partition_key]) AND e.execution_id = i.execution_id
 CROSS JOIN LATERAL (
-    -- Found before it is locked: with SKIP LOCKED in this sub-select, the next older attempt would take its place.
+    -- Found before the lock: with SKIP LOCKED in the sub-select, the next older attempt would be taken instead.
     SELECT t.attempt_index
     FROM ff_attempt AS t
     WHERE

@@ -1,23 +1,23 @@
 -- name: TakeJobs :many
--- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the given
--- jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free
--- but its row is locked, so no process can take it. due_at_ms: the instant of the first due item, past or future; the
--- last possible instant if there is none, or if no index can find one. Every row has the given lanes that have entries
--- in the queue.
+-- TakeJobs extends holder's hold on jobs by hold_ms, takes free jobs, and returns when each of the given jobs is next
+-- due. With a hold_ms of 0 no job is taken, and nothing is written. ours: holder has the job, or the job is free but
+-- the row is locked, so no process can take the job. due_at_ms: the instant of the first due item, past or future; the
+-- last possible instant if there is none, or if no index can find one. Every row has the given lanes with entries in
+-- the queue.
 --
 -- Passages: job_due.
 -- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 asked AS (
-    -- The jobs this process does.
+    -- The jobs the process does.
     SELECT unnest(@names::text[]) AS name
 ),
 free AS (
-    -- Those this process holds, and free ones.
+    -- The jobs the process holds, and free ones.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
@@ -31,7 +31,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 kept AS (
-    -- Those rows, updated.
+    -- The rows, updated.
     UPDATE ffx_job AS j
     SET
         holder = @holder::text,
@@ -41,7 +41,7 @@ kept AS (
     RETURNING j.name
 ),
 first AS (
-    -- Jobs that have never had a holder.
+    -- Jobs without any holder so far.
     INSERT INTO ffx_job (name, holder, held_until_ms)
     SELECT
         a.name,
@@ -98,8 +98,9 @@ SELECT
     ), '{}')::text[] AS queued_lanes
 FROM asked AS a
 CROSS JOIN LATERAL (
-    -- When the job a.name is next due: the instant of its first due item, found by the first entry of an index; 0 if it is
-    -- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
+    -- When the job a.name is next due: the instant of the first due item, found by the first entry of an index; 0 if any
+    -- item makes the job due. Null: there is no item, or no index can find one. Each process plans the expression anew each
+    -- time.
     SELECT
         CASE a.name
             WHEN 'expire_leases' THEN (SELECT w.due_at_ms FROM ffx_lease_timer AS w ORDER BY w.due_at_ms LIMIT 1)
@@ -144,7 +145,7 @@ CROSS JOIN LATERAL (
             )
             WHEN 'run_schedules' THEN least(
                 (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1),
-                -- A clock was ahead, by more than a minute: RunSchedules recalls what was done by it.
+                -- A clock was ahead, by more than a minute: RunSchedules recalls the schedules written under this clock.
                 (
                     SELECT 0 FROM ffx_schedule AS s
                     WHERE greatest(s.last_at_ms, s.changed_at_ms) > (SELECT c.now_ms FROM clock AS c) + 60000
@@ -179,7 +180,7 @@ CROSS JOIN LATERAL (
                 LIMIT 1
             )
             WHEN 'retain' THEN least(
-                -- Half the range of an instant means for ever: it can still be added to.
+                -- Half the range of an instant means for ever, and leaves space for an addition.
                 (
                     SELECT c.committed_at_ms + least(
                         @look_after_ms::bigint,
@@ -225,7 +226,7 @@ CROSS JOIN LATERAL (
 ORDER BY a.name;
 
 -- name: ReturnJobs :exec
--- ReturnJobs releases the jobs that holder has, so other processes can take them at once.
+-- ReturnJobs releases holder's jobs, so other processes can take the jobs at once.
 --
 -- Used by: upkeep.ReturnJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE).
@@ -241,7 +242,7 @@ FROM (
 WHERE j.name = f.name;
 
 -- name: ListQueuedAmong :many
--- ListQueuedAmong returns those of the given lanes that have entries in the queue.
+-- ListQueuedAmong returns the given lanes with entries in the queue.
 --
 -- Used by: engine.QueuedLanes.
 -- Locks: none. Spans partitions.

@@ -1,16 +1,16 @@
 -- name: RenewLeases :many
 -- RenewLeases extends live leases for the holders of their epochs; ord (from 0) is the input position. No row for an
--- item: its fence failed, and ReadLeases returns the reason; or another transaction holds its attempt or has just
--- changed it.
+-- item: the fence failed, and ReadLeases returns the reason; or another transaction holds the attempt or has just
+-- changed the row.
 --
--- A renewal decides from the attempt row it locks and writes, and only reads the execution row. Every loss of a lease
--- changes the attempt row. The fast path serves canonical rows; with judged it renews all leases ReadLeases has shown
--- to be current, wherever the execution's pointer is.
+-- A renewal decides from the attempt row, which the statement locks and writes, and only reads the execution row. Every
+-- loss of a lease changes the attempt row. The fast path serves canonical rows; with judged, all leases ReadLeases has
+-- shown to be current are renewed, wherever the execution's pointer is.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE); L7 new.
 WITH clock AS MATERIALIZED (
-    -- The time of the renewal, for all its rows.
+    -- The time of the renewal, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -21,8 +21,8 @@ input AS (
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@ttls_ms::bigint[]) AS ttl_ms,
-        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
-        -- thousand it would read the whole table instead of looking up each row.
+        -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
+        -- for a thousand the whole table would be read instead of looking up each row.
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -61,7 +61,7 @@ renewed AS (
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
@@ -70,7 +70,7 @@ renewed AS (
         i.ord,
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+        -- Another program keeps the id of a lease in raw_fields; the library uses the column.
         CASE
             WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -103,7 +103,7 @@ SELECT
 FROM renewed AS r;
 
 -- name: ReadLeases :many
--- ReadLeases returns, for each item, the facts a fence is judged by; ord (from 0) is the input position. No row: the
+-- ReadLeases returns, for each item, the facts for checking a fence; ord (from 0) is the input position. No row: the
 -- execution does not exist. A NULL attempt_epoch: the attempt does not exist.
 --
 -- Used by: engine.RenewLease, engine.RenewLeases, engine.CompleteExecution, engine.CompleteExecutions,
@@ -136,7 +136,7 @@ SELECT
     a.terminal_at_ms AS attempt_terminal_at_ms,
     a.ffx_delay_until_ms,
     coalesce(a.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+    -- Another program keeps the id of a lease in raw_fields; the library uses the column.
     coalesce(CASE
         WHEN a.lease_epoch = e.ffx_lease_epoch THEN a.ffx_lease_id::text
         ELSE a.raw_fields ->> 'lease_id'
@@ -340,7 +340,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: UpdateProgress :exec
--- UpdateProgress stores the progress a worker reports for its running attempt; a NULL argument leaves the stored value.
+-- UpdateProgress stores the progress a worker reports for a running attempt; a NULL argument leaves the stored value.
 --
 -- Used by: engine.ReportProgress.
 -- Locks: L1 held.

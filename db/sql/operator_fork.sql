@@ -2,7 +2,7 @@
 -- GetOrigin reads the columns of an execution a fork copies. No row: the execution does not exist.
 --
 -- Used by: engine.Fork.
--- Locks: none. None of these columns is ever changed, except for tags.
+-- Locks: none. Except for tags, the columns never change.
 SELECT
     e.flow_id,
     e.lane_id,
@@ -24,12 +24,12 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: CopySteps :one
--- CopySteps copies the finished steps of an execution to a new one: those that began before a named step, or all. The
--- new execution begins as after a replay, so its first run reads its steps. origin_exists, step_exists: whether the
+-- CopySteps copies the finished steps of an execution to a new one: the ones begun before a named step, or all. The new
+-- execution begins as after a replay, so the first run reads the steps. origin_exists, step_exists: whether the
 -- execution and the named step do; nothing else is copied.
 --
--- It locks nothing of the execution it reads. A finished step never changes, and the statement reads them all by one
--- snapshot, so a replay or retention that deletes steps has deleted all of its own or none.
+-- Nothing of the origin is locked. A finished step never changes, and one snapshot reads all steps, so the deletions of
+-- a replay or of retention are seen whole or not at all.
 --
 -- Used by: engine.Fork.
 -- Locks: L1 held (UPDATE; the execution is new); L2 new.

@@ -1,8 +1,9 @@
 -- name: LockKeys :exec
--- LockKeys keeps other transactions from writing the keystore until the end of this one. Readers don't wait.
+-- LockKeys keeps other transactions from writing the keystore until the end of the caller's transaction. Readers don't
+-- wait.
 --
 -- Used by: operator.SeedKey, operator.RotateKey, upkeep.SweepWaits.
--- Locks: keystore waits (the table SHARE ROW EXCLUSIVE: what decides is which rows there are).
+-- Locks: keystore waits (the table SHARE ROW EXCLUSIVE: the set of rows decides).
 LOCK TABLE ff_waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: ListKeys :many
@@ -33,7 +34,7 @@ FROM ff_waitpoint_hmac AS k
 WHERE k.kid = @kid;
 
 -- name: InsertKey :exec
--- InsertKey adds a key that signs from now on: its time is after that of every other key, whatever the clock says.
+-- InsertKey adds a key for signing from now on, with a time after every other key's, whatever the clock says.
 --
 -- Used by: operator.SeedKey, operator.RotateKey.
 -- Locks: keystore held.
@@ -46,7 +47,7 @@ VALUES (
 );
 
 -- name: RetireKeys :exec
--- RetireKeys lets the active keys sign no longer. They verify until their grace is over.
+-- RetireKeys lets the active keys sign no longer. Retired keys verify until their grace is over.
 --
 -- Used by: operator.RotateKey.
 -- Locks: keystore held.

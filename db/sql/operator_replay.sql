@@ -1,8 +1,8 @@
 -- name: ReplayExecution :one
--- ReplayExecution sets an ended execution the caller has locked back to run again, before its dependencies, before the
--- gate of its budget or quota, or claimable. It clears the results of the last run and keeps the input and the history.
--- If the caller asks for it, the attempt at the given index begins again under a raised epoch. Appends the operator
--- event. Returns the lane, the public state, and whether the lane has work now.
+-- ReplayExecution sets an ended execution the caller has locked back to run again, before the dependencies, before the
+-- gate of the budget or quota, or claimable. The results of the last run are cleared, the input and the history kept.
+-- If the caller asks, the attempt at the given index begins again under a raised epoch. Appends the operator event.
+-- Returns the lane, the public state, and whether the lane has work now.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L1 held; L2 held; L7 new.
@@ -76,7 +76,7 @@ WITH replayed AS (
         e.ffx_instance_tag
 ),
 begun_again AS (
-    -- Its attempt, as before its claim.
+    -- The attempt, as before the claim.
     UPDATE ff_attempt AS a
     SET
         outcome = NULL,
@@ -119,8 +119,8 @@ SELECT
 FROM replayed AS r;
 
 -- name: ForgetSignalKeys :exec
--- ForgetSignalKeys deletes the ids and idempotency keys of the signals of an execution that is replayed, except for those
--- of signals in its steps: what the replay drops may be sent again.
+-- ForgetSignalKeys deletes the ids and idempotency keys of the signals of a replayed execution, except for signals in
+-- steps: a signal the replay drops may be sent again.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L5 waits (DELETE). The caller holds the execution, so none is added.
@@ -141,11 +141,11 @@ WHERE
     );
 
 -- name: DismissCompletions :execrows
--- DismissCompletions marks the undispatched events of an execution that is replayed as dispatched: its next end
--- counts instead. Returns how many there were.
+-- DismissCompletions marks the undispatched events of a replayed execution as dispatched: the next end counts instead.
+-- Returns how many there were.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one for as long as it counts). Reads all
+-- Locks: L7 waits (event rows, UPDATE: a dispatcher of another program holds one while counting). Reads all
 -- undispatched events.
 UPDATE ff_completion_event AS c
 SET dispatched_at_ms = @now_ms::bigint
@@ -168,11 +168,11 @@ WHERE
     AND f.flow_id = @flow_id;
 
 -- name: LockUnstartedDownstream :exec
--- LockUnstartedDownstream locks the executions that wait for an execution, or were released by it, and have not been
--- claimed yet, so none is claimed until the caller has committed.
+-- LockUnstartedDownstream locks the executions waiting for an execution, or released by its end, and not claimed yet,
+-- so none is claimed until the caller has committed.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row that fails the guard is not waited for.
+-- Locks: L4 waits (execution rows FOR NO KEY UPDATE by execution_id). A row failing the guard is not waited for.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
@@ -220,13 +220,13 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListDownstreamGroups :many
--- ListDownstreamGroups returns the applied edges that lead from an execution, by downstream, each with the group it
--- counts in: how many edges of the group are marked as resolved, by bucket, how many are staged and not applied, and
--- the facts about the downstream execution. counted_as: the outcome the edge is marked with, empty if it has no mark.
--- has_group: the group has a row.
+-- ListDownstreamGroups returns the applied edges from an execution, by downstream, each with the downstream's group:
+-- how many edges of the group are marked as resolved, by bucket, how many are staged and not applied, and the facts
+-- about the downstream execution. counted_as: the outcome the edge is marked with, empty without a mark. has_group: the
+-- group has a row.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: none. The caller has locked the groups and the downstream executions that have not started.
+-- Locks: none. The caller has locked the groups and the unstarted downstream executions.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,
@@ -316,8 +316,7 @@ ORDER BY
     d.edge_id;
 
 -- name: ReopenEdges :exec
--- ReopenEdges opens edges that lead from an execution which is replayed, and gives their groups the counters without
--- them.
+-- ReopenEdges opens edges from a replayed execution, and gives their groups the counters without the edges.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
@@ -364,8 +363,8 @@ WHERE
     AND g.downstream_eid = i.downstream_eid;
 
 -- name: MarkCountedEdges :exec
--- MarkCountedEdges marks edges from an execution as resolved if another program counted and did not mark them: its next
--- end does not count there.
+-- MarkCountedEdges marks edges from an execution as resolved if another program counted and did not mark the edges: the
+-- execution's next end does not count there.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
@@ -395,9 +394,8 @@ WHERE
     AND (d.edge_id = ANY (@edge_ids::uuid[])) IS TRUE;
 
 -- name: BlockDownstream :many
--- BlockDownstream makes executions that are not claimed yet wait for their dependencies again, and deletes their
--- grants. Returns those that name limits. It leaves executions unchanged that dependencies blocked before, or
--- that are claimed.
+-- BlockDownstream makes unclaimed executions wait for their dependencies again, and deletes their grants. Returns the
+-- executions with limits. Claimed executions, and executions already blocked by dependencies, stay unchanged.
 --
 -- Used by: operator.Replay, operator.ReplayWhere, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges.
@@ -450,8 +448,8 @@ FROM blocked AS b
 WHERE b.has_limits;
 
 -- name: LockInboundGroup :one
--- LockInboundGroup locks the group that decides about an execution and returns it, with how many edges lead into it,
--- applied or only staged. No row: the execution never had dependencies.
+-- LockInboundGroup locks and returns the group of an execution, with the number of inbound edges, applied or only
+-- staged. No row: the execution never had dependencies.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 waits (the group row FOR UPDATE). The flow's exclusive lock is held.
@@ -487,8 +485,8 @@ WHERE
 FOR UPDATE;
 
 -- name: ReopenInboundEdges :exec
--- ReopenInboundEdges opens the edges into an execution that is replayed, except those of successes: each counts again
--- when its upstream, also replayed, ends. The group keeps its successes and counts all others as running.
+-- ReopenInboundEdges opens the edges into a replayed execution, except from successes: each counts again when the
+-- upstream, also replayed, ends. The group keeps the successes and counts all other upstreams as running.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: L3 held.
@@ -506,7 +504,7 @@ WITH opened AS (
         AND (d.policy -> 'applied_at_ms' = 'null'::jsonb) IS NOT TRUE
         AND (
             d.policy ? 'resolved_at_ms' AND (d.policy ->> 'resolved_outcome' = 'success') IS NOT TRUE
-            -- Another program does not mark the edges it counts.
+            -- Another program does not mark counted edges.
             OR NOT d.policy ? 'resolved_at_ms' AND NOT EXISTS (
                 SELECT
                 FROM ff_exec_core AS u
@@ -527,7 +525,7 @@ WITH opened AS (
                             OFFSET 0
                         )
                     )
-                OFFSET 0 -- without it the planner may read all executions and attempts to look them up in memory
+                OFFSET 0 -- otherwise the planner may read all executions and attempts into a hash table
             )
         )
 )

@@ -1,7 +1,7 @@
 -- name: ReadCompletionEvents :many
 -- ReadCompletionEvents returns the completion events from from_event_id to to_event_id, oldest first and at most
--- page_size, each with the floor in the same snapshot: the greatest event id that was ever deleted. A single row with
--- found = false: there are none.
+-- page_size, each with the floor in the same snapshot: the greatest event id ever deleted. A single row with found =
+-- false: there are none.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none; one snapshot. Spans partitions.

@@ -1,5 +1,5 @@
 -- name: EnsurePause :exec
--- EnsurePause pauses a lane or drains a worker instance. If it is paused already, only the reason changes.
+-- EnsurePause pauses a lane or drains a worker instance. If already paused or drained, only the reason changes.
 --
 -- Used by: operator.PauseLane, operator.DrainWorker.
 -- Locks: pauses waits (the row, INSERT).
@@ -41,8 +41,8 @@ ORDER BY p.name
 LIMIT @page_size::integer;
 
 -- name: DrainWorkers :many
--- DrainWorkers drains the live workers that match, in byte order of their instances, and returns the instances. Those
--- that are drained already are left out. An empty namespace, worker id or lane stands for all.
+-- DrainWorkers drains the matching live workers, in byte order of their instances, and returns the instances. Drained
+-- workers are left out. An empty namespace, worker id or lane means all.
 --
 -- Used by: operator.DrainWorkers.
 -- Locks: pauses waits (for a concurrent drain of the same instance, in array order). Spans partitions.
@@ -77,8 +77,8 @@ ON CONFLICT (subject, name) DO NOTHING
 RETURNING p.name;
 
 -- name: ResumeWorkers :many
--- ResumeWorkers ends the drains of the registered workers that match, live or not, and returns their instances. An
--- empty namespace, worker id or lane stands for all.
+-- ResumeWorkers ends the drains of the matching registered workers, live or not, and returns their instances. An empty
+-- namespace, worker id or lane means all.
 --
 -- Used by: operator.ResumeWorkers.
 -- Locks: pauses waits (FOR UPDATE in byte order of the instances, then the DELETE). Spans partitions.

@@ -1,5 +1,5 @@
 -- name: ListQueuedLanes :many
--- ListQueuedLanes returns up to max_items lanes that have entries in the queue.
+-- ListQueuedLanes returns up to max_items lanes with entries in the queue.
 --
 -- Used by: engine.WaitingKinds.
 -- Locks: none. Spans partitions.
@@ -34,8 +34,8 @@ ORDER BY l.ord;
 
 -- name: ListWaitingKinds :many
 -- ListWaitingKinds returns the kinds whose next execution in a lane has been claimable for at least longer_ms, in the
--- given lanes, without the excepted kinds: up to page_size, by lane and kind. It looks at the first max_scanned entries
--- of each lane; if there are more, at_least says the count may be too low.
+-- given lanes, without the excepted kinds: up to page_size, by lane and kind. Only the first max_scanned entries of
+-- each lane are examined; if there are more, at_least says the count may be too low.
 --
 -- Used by: engine.WaitingKinds.
 -- Locks: none. Spans partitions.

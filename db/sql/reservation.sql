@@ -1,7 +1,7 @@
 -- name: LockReservers :many
 -- LockReservers locks the attempts of leases that reserve or settle, so none is deleted meanwhile, and returns their
--- places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
--- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them
+-- places in the input. Renewals and ends neither block the statement nor wait for the lock: reservations of an ended
+-- lease are deleted once due. No row: the attempt does not exist. The caller sorts the leases and checks each
 -- afterwards.
 --
 -- Passages: locked_reservers.
@@ -28,8 +28,8 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: TakeReservers :many
--- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
--- or it does not exist.
+-- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds the
+-- attempt, or the attempt does not exist.
 --
 -- Passages: locked_reservers.
 -- Used by: budget.Reserve, budget.Settle.
@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: ReadReserved :many
--- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at its lease.
+-- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at the lease.
 -- No row for a dimension: nothing is reserved. The caller has locked the budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
@@ -106,7 +106,7 @@ CROSS JOIN LATERAL (
 -- dimension.
 --
 -- Used by: budget.Reserve, budget.Settle.
--- Locks: L6 waits (in array order, for rows and for those another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for inserts of another transaction).
 WITH input AS (
     SELECT
         unnest(@execution_partitions::smallint[]) AS execution_partition,
@@ -137,7 +137,8 @@ SET
     expires_at_ms = greatest(r.expires_at_ms, excluded.expires_at_ms);
 
 -- name: ReduceReservations :exec
--- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
+-- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes the ones that fall to 0. The
+-- caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 --
 -- Passages: reservation_named.
 -- Used by: budget.Reserve, budget.Settle.
@@ -186,12 +187,12 @@ held AS (
     ) AS r
 ),
 reduced AS (
-    -- Those with a rest.
+    -- The reservations with a rest.
     UPDATE ffx_budget_reservation AS r
     SET amount = h.left_over
     FROM held AS h
     WHERE
-        -- The reservation r is the locked one h, by its address and its key.
+        -- The reservation r is the locked one h, by address and key.
         r.ctid = h.row_id
         AND (r.partition_key = h.partition_key) IS TRUE
         AND (r.budget_id = h.budget_id) IS TRUE
@@ -205,7 +206,7 @@ reduced AS (
 DELETE FROM ffx_budget_reservation AS r
 USING held AS h
 WHERE
-    -- The reservation r is the locked one h, by its address and its key.
+    -- The reservation r is the locked one h, by address and key.
     r.ctid = h.row_id
     AND (r.partition_key = h.partition_key) IS TRUE
     AND (r.budget_id = h.budget_id) IS TRUE
@@ -219,21 +220,21 @@ WHERE
 -- DropReservations deletes all reservations on a locked budget.
 --
 -- Used by: budget.Delete, upkeep.ResetBudgets.
--- Locks: L6 waits (the DELETE, for a job that looks at a row).
+-- Locks: L6 waits (the DELETE, for a job looking at a row).
 DELETE FROM ffx_budget_reservation AS r
 WHERE
     r.partition_key = @partition_key::smallint
     AND r.budget_id = @budget_id::text;
 
 -- name: LookAtReservations :one
--- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
--- It returns how many. The caller has locked the budget.
+-- LookAtReservations examines the leases of due reservations on a budget, deletes the reservations whose lease has
+-- ended, and returns how many. The caller has locked the budget.
 --
 -- Passages: reservation_looked.
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (
@@ -254,11 +255,11 @@ due AS (
         AND (r.expires_at_ms <= (SELECT now_ms FROM clock)) IS TRUE
     FOR UPDATE SKIP LOCKED
 ),
--- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
--- is.
+-- The reservations of the CTE due, whose rows are locked, are deleted if their lease has ended, and otherwise last
+-- until the lease's end. A seemingly ended lease is locked, so no renewal is under way; if locked already, the
+-- reservation stays unchanged.
 looked AS (
-    -- Those, with the end of a live lease, and whether the lease is over.
+    -- The reservations, with the end of a live lease, and whether the lease has ended.
     SELECT
         d.row_id,
         d.partition_key,
@@ -298,7 +299,7 @@ looked AS (
     ) AS o ON true
 ),
 kept AS (
-    -- Those of live leases, which are due at their end.
+    -- The reservations of live leases, due at the lease's end.
     UPDATE ffx_budget_reservation AS r
     SET expires_at_ms = l.live_until_ms
     FROM looked AS l
@@ -315,7 +316,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those of leases that are over.
+    -- The reservations of ended leases.
     DELETE FROM ffx_budget_reservation AS r
     USING looked AS l
     WHERE
@@ -333,13 +334,13 @@ SELECT count(*)::bigint AS dropped
 FROM dropped;
 
 -- name: ReleaseReservations :one
--- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
+-- ReleaseReservations is LookAtReservations for all budgets, the longest due reservations first.
 --
 -- Passages: reservation_looked.
 -- Used by: upkeep.ReleaseReservations.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (
@@ -359,11 +360,11 @@ due AS (
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
 ),
--- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
--- is.
+-- The reservations of the CTE due, whose rows are locked, are deleted if their lease has ended, and otherwise last
+-- until the lease's end. A seemingly ended lease is locked, so no renewal is under way; if locked already, the
+-- reservation stays unchanged.
 looked AS (
-    -- Those, with the end of a live lease, and whether the lease is over.
+    -- The reservations, with the end of a live lease, and whether the lease has ended.
     SELECT
         d.row_id,
         d.partition_key,
@@ -403,7 +404,7 @@ looked AS (
     ) AS o ON true
 ),
 kept AS (
-    -- Those of live leases, which are due at their end.
+    -- The reservations of live leases, due at the lease's end.
     UPDATE ffx_budget_reservation AS r
     SET expires_at_ms = l.live_until_ms
     FROM looked AS l
@@ -420,7 +421,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those of leases that are over.
+    -- The reservations of ended leases.
     DELETE FROM ffx_budget_reservation AS r
     USING looked AS l
     WHERE

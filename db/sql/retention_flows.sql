@@ -14,8 +14,8 @@ SELECT
     ) AS timers_due;
 
 -- name: ScanFlowAges :many
--- ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the
--- last change of each is older than its retention; its members may have ended later. No row: nothing follows.
+-- ScanFlowAges returns the next page_size flows after a position, in the order of the primary key, and whether the last
+-- change of each is older than the retention; members may have ended later. No row: nothing follows.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: none. Spans partitions.
@@ -34,10 +34,10 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ReadPurgeable :many
--- ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the
--- flow has never had one. unfinished: it has a backlog or a pending cancel. changed_at_ms: the last change of the
--- flow or its members. retention_ms: how long it is kept. members: the number of stored members, unless it is in use.
--- No row: the flow does not exist.
+-- ReadPurgeable returns the facts that decide whether flows may be deleted. in_use: a member has not ended, or the flow
+-- has never had one. unfinished: the flow has a backlog or a pending cancel. changed_at_ms: the last change of the flow
+-- or its members. retention_ms: how long the flow is kept. members: the number of stored members, unless in use. No
+-- row: the flow does not exist.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: none. The facts hold once the caller has the exclusive locks of the flows.
@@ -117,8 +117,8 @@ LEFT JOIN LATERAL (
 ) AS p ON true;
 
 -- name: ListUndispatchedFlows :many
--- ListUndispatchedFlows returns those of the given flows that have an undispatched completion event. It reads all
--- undispatched events once.
+-- ListUndispatchedFlows returns the given flows with an undispatched completion event. Reads all undispatched events
+-- once.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: none. Spans partitions.
@@ -130,8 +130,8 @@ WHERE
 
 -- name: TakeEndedMembers :many
 -- TakeEndedMembers locks members of flows whose exclusive locks the caller holds, up to the entry of each flow in
--- max_items, and returns them by ord of the flow. Missing members are locked by other transactions, or were called
--- before they joined the flow, by an execution that still waits for their result.
+-- max_items, and returns the members by ord of the flow. Missing members are locked by other transactions, or were
+-- called, before joining the flow, by an execution still waiting for their result.
 --
 -- Passages: awaited.
 -- Used by: upkeep.PurgeFlows.
@@ -155,8 +155,8 @@ CROSS JOIN LATERAL (
         AND t.flow_id = i.flow_id
         AND t.lifecycle_phase IN ('terminal', 'cancelled')
         AND NOT (
-            -- Whether the execution t was called, and its caller has neither ended nor stored its result. If nothing has
-            -- called it, nothing is looked up.
+            -- Whether the execution t was called, and the caller has neither ended nor stored the result. Without a
+            -- caller, nothing is looked up.
             CASE
                 WHEN t.ffx_caller IS NULL THEN false
                 ELSE EXISTS (
@@ -176,7 +176,7 @@ CROSS JOIN LATERAL (
                         AND s.execution_id = (t.ffx_caller ->> 'execution_id')::uuid
                         AND s.name = t.ffx_caller ->> 'step'
                         AND s.outcome = 'called'
-                        -- After a replay of the caller from this step, the step has called others.
+                        -- After a replay of the caller from the step, the step has called other executions.
                         AND t.execution_id = ANY (s.called_execution_ids)
                 )
             END
@@ -186,7 +186,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: CloseFlow :exec
--- CloseFlow makes a flow refuse new members and replays: it is deleted in several transactions.
+-- CloseFlow makes a flow refuse new members and replays: the deletion takes several transactions.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L0 held.
@@ -198,7 +198,7 @@ WHERE
     AND f.public_flow_state NOT IN ('cancelled', 'completed', 'failed');
 
 -- name: DropPrunedMembersOf :exec
--- DropPrunedMembersOf deletes the records of pruned members of flows that are about to be deleted.
+-- DropPrunedMembersOf deletes the records of pruned members of flows about to be deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.
@@ -227,7 +227,7 @@ WHERE
     ));
 
 -- name: DropEdgesOf :exec
--- DropEdgesOf deletes the edges of flows that are about to be deleted.
+-- DropEdgesOf deletes the edges of flows about to be deleted.
 --
 -- Used by: upkeep.PurgeFlows.
 -- Locks: L3 waits (DELETE).
@@ -249,13 +249,13 @@ WHERE
             WHERE
                 t.partition_key = i.partition_key
                 AND t.flow_id = i.flow_id
-            -- Of three indexes only one has this order: it finds the flow, not only its partition.
+            -- Of three indexes only one has this order, and finds the flow, not only the partition.
             ORDER BY t.edge_id
         ) AS x
     ));
 
 -- name: DropEdgeGroupsOf :exec
--- DropEdgeGroupsOf deletes the groups of flows that are about to be deleted.
+-- DropEdgeGroupsOf deletes the groups of flows about to be deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.
@@ -284,8 +284,7 @@ WHERE
     ));
 
 -- name: DropCancelDispatchesOf :exec
--- DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows that are about to be
--- deleted.
+-- DropCancelDispatchesOf deletes the rows the cancel outbox, which has no writer, has for flows about to be deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.
@@ -314,7 +313,7 @@ WHERE
     ));
 
 -- name: DropBacklogMembersOf :exec
--- DropBacklogMembersOf deletes backlog members left without a backlog, of flows that are about to be deleted.
+-- DropBacklogMembersOf deletes backlog members left without a backlog, of flows about to be deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.
@@ -343,7 +342,7 @@ WHERE
     ));
 
 -- name: DropFlowSummariesOf :exec
--- DropFlowSummariesOf deletes the summaries of flows that are about to be deleted.
+-- DropFlowSummariesOf deletes the summaries of flows about to be deleted.
 --
 -- Passages: drop_of_flows.
 -- Used by: upkeep.PurgeFlows.

@@ -6,7 +6,7 @@
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
-    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
+    -- Without the right PostgreSQL 18 returns NULL, as for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
         ELSE 0
@@ -50,10 +50,10 @@ WHERE
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
 -- name: TrimCompletionEvents :one
--- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
--- stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
--- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
--- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
+-- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. The
+-- deletion stops at up_to_event_id, since later ids may still be open, and at the first event that is younger, is not
+-- dispatched, or was not yet handled by retention or by a named consumer active in the last week. An event dated in the
+-- future is as old as the neighbouring events. Returns how many were deleted, and where the next call continues.
 --
 -- Passages: old_event_behind, trimmed.
 -- Used by: upkeep.TrimOutboxes.
@@ -82,9 +82,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -122,7 +122,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -139,7 +139,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_completion_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -157,7 +157,7 @@ SELECT
 -- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms,
@@ -179,9 +179,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -219,7 +219,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -236,7 +236,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_lease_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -254,7 +254,7 @@ SELECT
 -- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.occurred_at_ms AS at_ms,
@@ -276,9 +276,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -316,7 +316,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -333,7 +333,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_operator_event AS c
     WHERE
         c.event_id > @after_event_id::bigint
@@ -351,7 +351,7 @@ SELECT
 -- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
 WITH page AS MATERIALIZED (
-    -- The oldest events of an outbox that only its readers need.
+    -- The oldest events of an outbox which only the readers need.
     SELECT
         c.event_id,
         c.delivered_at_ms AS at_ms,
@@ -373,9 +373,9 @@ WITH page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 behind AS (
-    -- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
-    -- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
-    -- follows was written later, so the page is older.
+    -- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+    -- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+    -- written later, so the page is older.
     SELECT
     FROM (
         SELECT
@@ -413,7 +413,7 @@ behind AS (
         )
 ),
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -430,7 +430,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ff_signal_event AS c
     WHERE
         c.event_id > @after_event_id::bigint

@@ -1,5 +1,5 @@
 -- name: EnsureRetentionPeriod :exec
--- EnsureRetentionPeriod registers the retention period of a policy if it is shorter than the known ones.
+-- EnsureRetentionPeriod registers the retention period of a policy if shorter than the known ones.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 -- Locks: retention waits (for a concurrent insert of the same period).
@@ -26,7 +26,7 @@ RETURNING
     coalesce((SELECT b.retention_ms FROM ffx_lane_retention AS b WHERE b.lane_id = l.lane_id), 0)::bigint AS before_ms;
 
 -- name: DropLaneRetention :many
--- DropLaneRetention removes the period set by SetLaneRetention and returns it. No row: none was set.
+-- DropLaneRetention removes the period set by SetLaneRetention and returns the period. No row: none was set.
 --
 -- Used by: operator.SetLaneRetention.
 -- Locks: retention waits (DELETE).
@@ -35,7 +35,7 @@ WHERE l.lane_id = @lane_id
 RETURNING l.retention_ms;
 
 -- name: RestartRetention :exec
--- RestartRetention makes retention start over at the oldest end that still has its event.
+-- RestartRetention makes retention start over at the oldest end whose event still exists.
 --
 -- Used by: operator.SetLaneRetention.
 -- Locks: retention waits (UPDATE).
@@ -56,7 +56,7 @@ SELECT
         (SELECT min(p.period_ms) FROM ffx_retention_period AS p)
     )::bigint AS look_after_ms,
     coalesce((
-        -- An event dated in the future has no usable time: it is as old as the next event that has one.
+        -- An event dated in the future has no usable time: the event is as old as the next one with a usable time.
         SELECT coalesce(
             (array_agg(n.committed_at_ms ORDER BY n.event_id) FILTER (WHERE n.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms))))[1],
             (SELECT least(c.committed_at_ms, ffx_now_ms(sqlc.narg(now_ms))) FROM ff_completion_event AS c ORDER BY c.event_id DESC LIMIT 1)
@@ -97,8 +97,8 @@ CROSS JOIN (
 ) AS t;
 
 -- name: ListOutboxAges :many
--- ListOutboxAges returns, for each outbox, its floor (0 if no event was deleted) and the time of the oldest event
--- after it (0 if there is none). An event dated in the future is as old as the next one that is not.
+-- ListOutboxAges returns, for each outbox, the floor (0 if no event was deleted) and the time of the oldest event after
+-- the floor (0 if there is none). An event dated in the future is as old as the next event with a past date.
 --
 -- Used by: operator.Retention.
 -- Locks: none. Spans partitions.
@@ -186,7 +186,7 @@ FROM (
 ORDER BY o.outbox;
 
 -- name: ListLaneRetentions :many
--- ListLaneRetentions returns the lanes with a retention of their own, by name.
+-- ListLaneRetentions returns the lanes with a separate retention, by name.
 --
 -- Used by: operator.Retention.
 -- Locks: none.

@@ -1,18 +1,18 @@
 -- name: CompleteExecutions :many
 -- CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
--- No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
--- finds the reason.
+-- No row for an item: the fence failed or the row is not canonical, and the caller settles the item by the slow path,
+-- which finds the reason.
 --
--- This is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps nothing.
--- The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
--- events follow.
+-- CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not)
+-- keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
+-- dependents, whose events follow.
 --
 -- Passages: set_ended, set_attempt_ended, lease_events, completion_events.
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 -- sorts by (partition_key, execution_id) and holds L0 of members.
 WITH clock AS MATERIALIZED (
-    -- The time of the completion, for all its rows.
+    -- The time of the completion, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -24,8 +24,8 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@results::bytea[]) AS result,
-        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
-        -- thousand it would read the whole table instead of looking up each row.
+        -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
+        -- for a thousand the whole table would be read instead of looking up each row.
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -38,7 +38,7 @@ completed AS (
         attempt_state = 'attempt_terminal',
         result = i.result,
         terminal_at_ms = (SELECT now_ms FROM clock),
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -56,7 +56,7 @@ completed AS (
         AND e.ffx_lease_epoch = i.lease_epoch
         -- The flow the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
-        -- After a replay by another program, the slow path handles the count of its earlier end.
+        -- After a replay by another program, the slow path handles the count of the earlier end.
         AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         i.ord,
@@ -73,7 +73,7 @@ ended_attempts AS (
     -- Their attempts, ended.
     UPDATE ff_attempt AS a
     SET
-        -- What an end sets of an attempt that had its lease until now.
+        -- The columns an end sets in an attempt leased until now.
         outcome = 'success',
         terminal_at_ms = (SELECT now_ms FROM clock),
         lease_expires_at_ms = NULL,
@@ -155,13 +155,14 @@ WHERE
     1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1;
 
 -- name: CompleteOne :many
--- CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
+-- CompleteOne is CompleteExecutions for one execution: by key, without arrays.
 --
 -- Passages: set_ended, set_attempt_ended, lease_events, completion_events.
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
+-- Locks: L1 waits (the execution's row, UPDATE); L2 waits (the attempt, UPDATE); L7 new. The caller holds L0 of a
+-- member.
 WITH completed AS (
-    -- The execution, ended if its fence held.
+    -- The execution, ended if the fence held.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -169,7 +170,7 @@ WITH completed AS (
         attempt_state = 'attempt_terminal',
         result = sqlc.narg(result)::bytea,
         terminal_at_ms = k.now_ms,
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -198,10 +199,10 @@ WITH completed AS (
         e.ffx_instance_tag
 ),
 ended_attempt AS (
-    -- Its attempt, ended.
+    -- The attempt, ended.
     UPDATE ff_attempt AS a
     SET
-        -- What an end sets of an attempt that had its lease until now.
+        -- The columns an end sets in an attempt leased until now.
         outcome = 'success',
         terminal_at_ms = c.now_ms,
         lease_expires_at_ms = NULL,
@@ -282,7 +283,7 @@ SELECT
 FROM completed AS c;
 
 -- name: EndSucceeded :exec
--- EndSucceeded writes the success of executions whose fence was judged under their locks.
+-- EndSucceeded writes the success of executions whose fence was checked under their locks.
 --
 -- Passages: set_ended, set_attempt_ended, lease_events.
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
@@ -304,7 +305,7 @@ completed AS (
         attempt_index = i.attempt_index,
         result = i.result,
         terminal_at_ms = @now_ms::bigint,
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -327,7 +328,7 @@ completed AS (
 ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
-        -- What an end sets of an attempt that had its lease until now.
+        -- The columns an end sets in an attempt leased until now.
         outcome = 'success',
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
@@ -340,7 +341,7 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+        -- Another program keeps the id of a lease in raw_fields; the library uses the column.
         CASE
             WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -375,9 +376,9 @@ FROM ended_attempts AS r
 ;
 
 -- name: InsertCompletionEvents :exec
--- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
--- downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
--- dispatched flag is false: upkeep.DispatchCompletions resolves those.
+-- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before downstream.
+-- Their dependents are resolved already, so the events are inserted as dispatched, except the ones whose dispatched
+-- flag is false, which upkeep.DispatchCompletions resolves.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,

@@ -1,6 +1,6 @@
 -- name: ReadRetryFacts :many
--- ReadRetryFacts returns, for each item, the facts that decide whether a failure ends the execution; ord (from 0) is
--- the input position. They are a forecast: the caller decides again under the row locks.
+-- ReadRetryFacts returns, for each item, the facts for a forecast whether a failure ends the execution; ord (from 0) is
+-- the input position. The caller decides again under the row locks.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions,
@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (
 -- name: ScheduleRetries :many
 -- ScheduleRetries ends failed attempts and schedules the next ones; a retry without delay is claimable at once. A
 -- raised_epoch above 0 goes to both rows, so the holder of the attempt is refused from now on. fair is the share of a
--- claimable retry that is fair, and empty otherwise: the caller gives it a new place.
+-- claimable fair retry, and empty otherwise: the caller assigns a new place.
 --
 -- Passages: set_attempt_ended, lease_events.
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts.
@@ -84,7 +84,7 @@ rescheduled AS (
         END,
         ffx_delay_until_ms = CASE WHEN i.delay_until_ms > @now_ms::bigint THEN i.delay_until_ms END,
         ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
-        -- A delayed retry withdraws the admission; an immediate one keeps it.
+        -- A delayed retry withdraws the admission; an immediate retry keeps the admission.
         ffx_admitted = CASE WHEN i.delay_until_ms > @now_ms::bigint THEN NULL ELSE e.ffx_admitted END,
         ffx_gate_id = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
@@ -132,7 +132,7 @@ ended_attempts AS (
             'failure_class', r.failure_class,
             'failure_detail', nullif(r.failure_detail, '')
         )),
-        -- What an end sets of an attempt that had its lease until now.
+        -- The columns an end sets in an attempt leased until now.
         outcome = @attempt_outcome::text,
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,
@@ -183,8 +183,8 @@ FROM rescheduled AS r;
 -- name: EndUnsuccessful :many
 -- EndUnsuccessful ends executions without success and settles their attempts: failed by their worker, failed because
 -- their leases were lost too often, or expired. A raised_epoch above 0 goes to both rows, so the holder of the attempt
--- is refused from now on. An attempt_index of -1 means that there was never an attempt, -2 that the last one is settled
--- already. Returns the ended executions; a row that is terminal already stays unchanged.
+-- is refused from now on. An attempt_index of -1: there was never an attempt; -2: the last one is settled already.
+-- Returns the ended executions; a terminal row stays unchanged.
 --
 -- Passages: set_ended, set_attempt_ended, lease_events.
 -- Used by: engine.FailExecution, engine.FailExecutions, upkeep.ExpireLeases, upkeep.ExpireAttempts,
@@ -226,7 +226,7 @@ ended AS (
             'last_failure_message', i.failure_reason,
             'last_mutation_at', (@now_ms::bigint)::text
         ),
-        -- What every end sets of an execution e.
+        -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
         eligibility_state = 'not_applicable',
         blocking_reason = NULL,
@@ -264,7 +264,7 @@ ended_attempts AS (
             WHEN '' THEN a.raw_fields
             ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
         END,
-        -- What an end sets of an attempt that had its lease until now.
+        -- The columns an end sets in an attempt leased until now.
         outcome = @attempt_outcome::text,
         terminal_at_ms = @now_ms::bigint,
         lease_expires_at_ms = NULL,

@@ -1,8 +1,7 @@
 -- name: ReturnLeases :many
--- ReturnLeases returns running attempts unfinished: a later claim resumes the same attempt. waits_for is the
--- condition of that claim: '' only a worker, 'time' delay_until_ms, 'children' the end of its upstreams. A
--- delay_until_ms of 0 means that the holder waited for its upstreams, and did not delay. Returns the lanes that have
--- work now.
+-- ReturnLeases returns running attempts unfinished: a later claim resumes the same attempt. waits_for is the condition
+-- of the claim: '' only a worker, 'time' delay_until_ms, 'children' the end of the upstreams. With a delay_until_ms of
+-- 0 the holder waited for upstreams, and did not delay. Returns the lanes with work to claim now.
 --
 -- Passages: lease_events.
 -- Used by: engine.ReleaseLeases, engine.DelayExecution, engine.DelayExecutions, engine.WaitForChildren,
@@ -132,7 +131,7 @@ FROM returned AS r
 WHERE r.eligibility_state = 'eligible_now';
 
 -- name: LockGroupsOf :exec
--- LockGroupsOf locks the groups that executions wait for. A member without upstreams may have none.
+-- LockGroupsOf locks the groups executions wait for. A member without upstreams may have none.
 --
 -- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, engine.CreateFlow, engine.GrowFlow, engine.StageEdges,
 -- engine.ApplyEdges, engine.SetGroupPolicy.
@@ -158,12 +157,12 @@ CROSS JOIN LATERAL (
 ) AS g;
 
 -- name: ReadGroupsOf :many
--- ReadGroupsOf returns the groups that executions wait for, by ord (from 0), with their present counters and the
--- number of edges that are staged and not applied yet. No row: the execution has no group.
+-- ReadGroupsOf returns the groups executions wait for, by ord (from 0), with their present counters and the number of
+-- staged edges not applied yet. No row: the execution has no group.
 --
 -- Used by: engine.WaitForChildren, engine.WaitForChildrenEach, upkeep.CancelSiblings, engine.CreateFlow,
 -- engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
--- Locks: none. The caller has locked the rows it reads.
+-- Locks: none. The caller has locked the rows read.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,10 +1,9 @@
 -- name: ReadStreams :many
--- ReadStreams returns, for each attempt, the newest position of its stream, and whether and how the attempt has ended; ord
--- (from 0) is the input position. No row for an item: its execution does not exist. An attempt that does not exist yet has
+-- ReadStreams returns, for each attempt, the newest position of the stream, and whether and how the attempt has ended;
+-- ord (from 0) is the input position. No row for an item: the execution does not exist. An attempt not begun yet has
 -- neither a position nor an end. next_attempt: the following one, or -1.
 --
--- A reader that also lists frames does so in a later statement: then a stream that has ended here has all its frames
--- there.
+-- A reader that also lists frames does so in a later statement: then a stream seen as ended here has all frames there.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach, stream.Count, stream.Read,
 -- stream.Tail.
@@ -47,7 +46,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT
         t.attempt_index,
-        -- FlowFabric keeps the end of an attempt it claims again.
+        -- FlowFabric keeps the end of an attempt claimed again.
         CASE WHEN t.lease_expires_at_ms IS NULL THEN t.terminal_at_ms END AS terminal_at_ms,
         t.outcome,
         t.ffx_stream_ts_ms,
@@ -75,7 +74,7 @@ LEFT JOIN LATERAL (
 ) AS n ON true;
 
 -- name: ListFrames :many
--- ListFrames lists frames of the streams of attempts, in the order of their ids: of each at most as many as its size,
+-- ListFrames lists frames of the streams of attempts, in the order of their ids: of each stream at most its size,
 -- behind one id and up to another; ord (from 0) is the input position.
 --
 -- Used by: stream.Read, stream.Tail.

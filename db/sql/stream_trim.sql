@@ -1,6 +1,6 @@
 -- name: GetStreamMeta :one
--- GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many its stream has. It always has a row;
--- known is false if the attempt has written none.
+-- GetStreamMeta returns the rate of the best-effort frames of an attempt, and how many frames the stream has. There is
+-- always a row; known is false if the attempt has written none.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: none. The caller holds the attempt.
@@ -18,8 +18,8 @@ LEFT JOIN ff_stream_meta AS m
         AND m.attempt_index = @attempt_index;
 
 -- name: PutStreamMeta :exec
--- PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive, deletes
--- the oldest of them: as many as excess, and all older than before_ms. It reads on from the last deleted one.
+-- PutStreamMeta stores the rate of the best-effort frames of an attempt and, if excess or before_ms is positive,
+-- deletes the oldest ones: as many as excess, and all older than before_ms. The scan begins after the last deleted one.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
@@ -35,7 +35,7 @@ WITH place AS (
         AND m.attempt_index = @attempt_index
 ),
 cut AS (
-    -- The id up to which they go now. No row: none does.
+    -- The id up to which frames are deleted now. No row: no frame is.
     SELECT
         c.ts_ms,
         c.seq
@@ -114,8 +114,8 @@ ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE SET
     ffx_trimmed_seq = coalesce(excluded.ffx_trimmed_seq, m.ffx_trimmed_seq);
 
 -- name: TrimSummaryFrames :exec
--- TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. It reads on from the last deleted
--- one.
+-- TrimSummaryFrames deletes the oldest summary frames of an attempt, as many as excess. The scan begins after the last
+-- deleted one.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 held (DELETE of frames, then the UPDATE). The caller holds the attempt.
@@ -179,8 +179,8 @@ WHERE
     AND s.attempt_index = @attempt_index;
 
 -- name: TrimDurableFrames :exec
--- TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among them, and at most page_size of
--- each.
+-- TrimDurableFrames deletes the oldest durable frames of attempts: up to a number among the durable frames, and at most
+-- page_size of each.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 skips (frames FOR UPDATE, then the DELETE).

@@ -1,9 +1,10 @@
 -- name: SuspendExecutions :many
 -- SuspendExecutions lets executions wait for signals, by ord (from 0): suspended, or satisfied by signals that came
--- early. A satisfied one keeps its lease, and its signals are in its suspension, and in the step its spec names.
+-- early. A satisfied execution keeps the lease, and the signals are in the suspension, and in the step the spec names.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
--- Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job that expires them may hold); L7 new.
+-- Locks: L1 held; L2 held (steps are new); L5 waits (waitpoint rows, which the job for expired waitpoints may hold); L7
+-- new.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -18,8 +19,8 @@ SELECT
 FROM input AS i;
 
 -- name: ListSuspensionIDs :many
--- ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was open
--- when it was written. No row: the execution was never suspended.
+-- ListSuspensionIDs reads the ids of the latest suspensions of executions, by ord (from 0), and whether each was
+-- written as open. No row: the execution was never suspended.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
 -- Locks: none.
@@ -43,8 +44,8 @@ CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: GetSuspension :one
--- GetSuspension reads the latest suspension of an execution and the signals it has received, also after its end. open:
--- the execution still waits. No row: the execution was never suspended.
+-- GetSuspension reads the latest suspension of an execution and the signals received, also after the end of the
+-- execution. open: the execution still waits. No row: the execution was never suspended.
 --
 -- Used by: engine.ReceivedSignals.
 -- Locks: none.
@@ -66,7 +67,7 @@ WHERE
     AND s.execution_id = @execution_id;
 
 -- name: AreValidPaths :one
--- AreValidPaths checks whether texts are SQL/JSON paths without variables, as this server reads them.
+-- AreValidPaths checks whether texts are SQL/JSON paths without variables, as the server reads paths.
 --
 -- Used by: engine.Suspend, engine.SuspendEach.
 -- Locks: none.
@@ -74,10 +75,10 @@ SELECT coalesce((SELECT bool_and(ffx_is_path(p.path)) FROM (SELECT unnest(@paths
 
 -- name: ResumeExecution :one
 -- ResumeExecution ends the wait of a suspended execution the caller has locked. With signals, which record a timeout,
--- it stores the step of the wait. Returns its lane, or '' if a worker can't claim it yet.
+-- the step of the wait is stored. Returns the lane, or '' if a worker can't claim the execution yet.
 --
 -- Used by: engine.Resume, upkeep.ExpireWaits.
--- Locks: L1 held; L2 new (the step of a wait that has timed out); L5 waits (waitpoint rows, DELETE); L7 new.
+-- Locks: L1 held; L2 new (the step of a timed-out wait); L5 waits (waitpoint rows, DELETE); L7 new.
 SELECT coalesce(
     ffx_resume(
         @partition_key::smallint, @execution_id::uuid, sqlc.narg(signals)::text::jsonb, '[]', @shown_as::text,
@@ -87,8 +88,7 @@ SELECT coalesce(
 )::text AS lane;
 
 -- name: ScanTimedOutWaits :many
--- ScanTimedOutWaits finds waits that have timed out, the oldest first, after a position, with the flows of their
--- executions.
+-- ScanTimedOutWaits finds timed-out waits, the oldest first, after a position, with the flows of their executions.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: none. Spans partitions.
@@ -127,8 +127,8 @@ ORDER BY
     s.execution_id;
 
 -- name: TakeSuspended :many
--- TakeSuspended locks the first max_items of those of the given executions that are still suspended, and skips those
--- another transaction holds. highest_epoch: of the execution and its attempts.
+-- TakeSuspended locks the first max_items of the given executions that are still suspended and not held by another
+-- transaction. highest_epoch: of the execution and its attempts.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The caller holds the flows of members.
@@ -159,8 +159,8 @@ CROSS JOIN LATERAL (
 LIMIT @max_items::integer;
 
 -- name: ReadTimeouts :many
--- ReadTimeouts reads the waits of suspended executions the caller has locked and that have timed out, by ord (from 0).
--- No row: the wait is over, or its time is not.
+-- ReadTimeouts reads the timed-out waits of suspended executions the caller has locked, by ord (from 0). No row: the
+-- wait has ended, or has not timed out.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: none. The caller has locked the executions.
@@ -196,8 +196,8 @@ CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: ForgetWaitTimeouts :execrows
--- ForgetWaitTimeouts closes the waits of those locked executions that are not suspended: another program has resumed or
--- ended them. Their signals stay readable.
+-- ForgetWaitTimeouts closes the waits of the locked executions that are not suspended: another program has resumed or
+-- ended the executions. Their signals stay readable.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: L1 held; L5 held, by the execution's row.
@@ -225,18 +225,18 @@ WHERE
     );
 
 -- name: SweepSuspensions :one
--- SweepSuspensions examines a page of suspensions in the order of their key. It deletes those of executions that ended an
--- hour ago or no longer exist. last_key is null if nothing follows.
+-- SweepSuspensions examines a page of suspensions in the order of their key. A suspension is deleted if the execution
+-- ended an hour ago or no longer exists. last_key is null if nothing follows.
 --
 -- Passages: swept_waits.
 -- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (suspension rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep.
+    -- The rows of the page.
     SELECT
         t.ctid::tid AS row_id,
         t.partition_key,
@@ -249,7 +249,7 @@ page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist.
+    -- The rows whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -276,7 +276,7 @@ ended AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The rows, deleted.
     DELETE FROM ff_suspension_current AS t
     USING ended AS d
     WHERE
@@ -303,7 +303,7 @@ LEFT JOIN LATERAL (
 ) AS z ON true;
 
 -- name: EscalateWait :exec
--- EscalateWait lets a wait go on without a timeout, for an operator's review. Its waitpoints stay open.
+-- EscalateWait lets a wait go on without a timeout, for an operator's review. The waitpoints stay open.
 --
 -- Used by: upkeep.ExpireWaits.
 -- Locks: L1 held; L5 held, by the execution's row.
@@ -334,8 +334,8 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: ListWaits :many
--- ListWaits lists executions that wait for signals, the longest wait first, after a position. With a name only those
--- that wait for a signal of this name or of any name; with a tag only executions with this tag.
+-- ListWaits lists executions waiting for signals, the longest wait first, after a position. With a name only waits for
+-- a signal of the name or of any name; with a tag only executions with the tag.
 --
 -- Passages: unused_signals.
 -- Used by: engine.ListWaits, engine.Waits.

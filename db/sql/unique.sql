@@ -1,15 +1,15 @@
 -- name: InsertUnique :one
--- InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. It takes over the
--- keys whose holders have left the states in which they had them. If a key is in force, it creates nothing and returns
--- all keys in force with their holders. SQLSTATE 23505 (another creation of a key,
--- or an id or an entry, exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing;
--- the caller then uses InsertExecutions.
+-- InsertUnique creates unique executions as InsertAlike does others, with their keys, which differ. Keys are taken over
+-- if their holders have left the states in which a key is in force. If a key is in force, nothing is created, and all
+-- keys in force are returned with their holders. SQLSTATE 23505 (another creation of a key, or an id or an entry,
+-- exists) and 22012 (a holder has been replaced, has run again or no longer exists) keep nothing; the caller then uses
+-- InsertExecutions.
 --
 -- Passages: alike_shared, unique_holder, created_columns, alike_made, alike_queued.
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys waits (for a concurrent creator, in array order); L1 waits (for a concurrent insert of the same id); queue new. The caller sorts by key.
 WITH shared AS MATERIALIZED (
-    -- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+    -- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
     SELECT
         c.created_at_ms,
         string_to_array(@required_capabilities::text, ',') AS required_capabilities,
@@ -28,7 +28,7 @@ WITH shared AS MATERIALIZED (
     ) AS c
 ),
 looked AS MATERIALIZED (
-    -- The keys that have been taken before, with their holders.
+    -- The keys taken before, with their holders.
     SELECT
         t.key,
         t.taken,
@@ -37,7 +37,7 @@ looked AS MATERIALIZED (
         h.in_force
     FROM ffx_unique AS t
     LEFT JOIN LATERAL (
-        -- Whether the key of unique work t is in force: no row if its holder no longer exists.
+        -- Whether the key of unique work t is in force: no row if the holder no longer exists.
         SELECT
             CASE t.lasts
                 WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
@@ -96,7 +96,7 @@ inserted AS (
         AND NOT i.key = ANY ((SELECT j.known FROM judged AS j)::uuid[])
 ),
 taken_over AS (
-    -- Left keys. A holder that runs again meanwhile has raised taken.
+    -- Left keys. A holder running again meanwhile has raised taken.
     UPDATE ffx_unique AS u
     SET
         lasts = sqlc.arg(lasts)::text,
@@ -210,7 +210,7 @@ CROSS JOIN (SELECT count(*) AS created FROM made) AS m;
 
 -- name: InsertUniqueKeys :many
 -- InsertUniqueKeys gives new keys of unique work to executions about to be created. No row: the key exists, and
--- ListUniqueKeys returns its holder. It waits for a concurrent creator of the same key.
+-- ListUniqueKeys returns the holder. The insert waits for a concurrent creator of the same key.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (for a concurrent creator, in array order). The caller sorts by key.
@@ -232,8 +232,8 @@ ON CONFLICT (key) DO NOTHING
 RETURNING key;
 
 -- name: ListUniqueKeys :many
--- ListUniqueKeys returns the holders of the keys of unique work, and whether each is in the states in which it has its
--- key. No row: the key is new.
+-- ListUniqueKeys returns the holders of the keys of unique work, and whether each is in a state in which the key is in
+-- force. No row: the key is new.
 --
 -- Passages: unique_holder.
 -- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
@@ -246,7 +246,7 @@ SELECT
     coalesce(h.in_force, FALSE)::boolean AS in_force
 FROM ffx_unique AS t
 LEFT JOIN LATERAL (
-    -- Whether the key of unique work t is in force: no row if its holder no longer exists.
+    -- Whether the key of unique work t is in force: no row if the holder no longer exists.
     SELECT
         CASE t.lasts
             WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'
@@ -263,8 +263,8 @@ LEFT JOIN LATERAL (
 WHERE t.key = ANY (@unique_keys::uuid[]);
 
 -- name: TakeOverUniqueKeys :many
--- TakeOverUniqueKeys gives keys of unique work left by other executions to new ones, or those of executions that run
--- again to these once more. No row: the key has another holder by now, or its holder has run again.
+-- TakeOverUniqueKeys gives keys of unique work left by other executions to new ones, or gives executions about to run
+-- again their keys back. No row: the key has another holder by now, or the holder has run again.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (UPDATE, in array order). The caller sorts by key.
@@ -290,8 +290,8 @@ WHERE
 RETURNING u.key;
 
 -- name: ReuseUniqueKeys :exec
--- ReuseUniqueKeys gives keys the transaction has just taken to other creations of its batch than the first ones that
--- asked for them.
+-- ReuseUniqueKeys gives keys the transaction has just taken to other creations of the batch than the first ones with
+-- the key.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys held.
@@ -325,8 +325,8 @@ WHERE
     AND (u.execution_id = i.execution_id) IS TRUE;
 
 -- name: DropUniqueKeysOf :exec
--- DropUniqueKeysOf deletes the keys of unique work that still name executions about to be deleted. It skips a key a
--- creation is taking over. If that is rolled back, the key names a missing execution, and is not in force.
+-- DropUniqueKeysOf deletes the keys of unique work still held by executions about to be deleted. A key a creation is
+-- taking over is skipped. If the creation is rolled back, the key names a missing execution, and is not in force.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: keys skips (rows FOR UPDATE). Spans partitions.
@@ -361,8 +361,8 @@ USING (
 WHERE u.key = h.key;
 
 -- name: LockUniqueKeys :exec
--- LockUniqueKeys locks the keys of unique work that exist, so their holders change no more: before the creations lock
--- those, which may be in the way.
+-- LockUniqueKeys locks the existing keys of unique work, so their holders change no more: before the creations lock the
+-- holders, which may be in the way.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: keys waits (rows FOR NO KEY UPDATE in array order). The caller sorts by key.
@@ -379,7 +379,7 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: LockUniqueKeysOf :exec
--- LockUniqueKeysOf locks the keys of unique work of executions that may run again, before these.
+-- LockUniqueKeysOf locks the keys of unique work of executions about to run again, before the executions.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: keys waits (rows FOR NO KEY UPDATE, by key). Spans partitions.
@@ -412,8 +412,8 @@ CROSS JOIN LATERAL (
 ) AS k;
 
 -- name: LockUniqueHolders :exec
--- LockUniqueHolders locks the executions that have locked keys of unique work, so the next statement sees what others
--- have committed about them, the gate too.
+-- LockUniqueHolders locks the holders of locked keys of unique work, so the next statement sees all committed changes
+-- of the holders, also of the gate.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (rows FOR NO KEY UPDATE, by partition and id).
@@ -449,8 +449,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ReplaceLimits :exec
--- ReplaceLimits gives locked executions that have not started, and have the given keys of unique work, other limits, unless a
--- limit counts them already. One that waits for a limit it no longer has waits for its first one instead, and is
+-- ReplaceLimits gives locked, unstarted executions with the given keys of unique work other limits, unless a limit
+-- already counts the execution. An execution waiting for a removed limit waits for the first new limit instead, and is
 -- claimable without any. A quota policy and budgets stay.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
@@ -538,11 +538,11 @@ WHERE
     AND (e.ffx_limit_ids, e.ffx_limit_units) IS DISTINCT FROM (r.limit_ids, r.limit_units);
 
 -- name: ReplaceWaiting :many
--- ReplaceWaiting gives locked executions that have not started, and have the given keys of unique work, other payloads and
--- due times. A due time of 0 is now; within_ms, unless it is 0, is how long after the creation of the execution it may be at
--- most. The due time of an execution that waits for something else than a time or a worker stays. A later one withdraws the
--- admission of limits (freed), and one that is over brings the execution before its gate. No row: it has started, or no
--- longer exists.
+-- ReplaceWaiting gives locked, unstarted executions with the given keys of unique work other payloads and due times. A
+-- due time of 0 is now; a within_ms other than 0 limits the due time to so long after the creation of the execution.
+-- The due time of an execution waiting for anything else than a time or a worker stays. A later due time withdraws the
+-- admission of limits (freed), and a past one brings the execution before the gate. No row: the execution has started,
+-- or no longer exists.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 held (UPDATE).
@@ -557,7 +557,7 @@ WITH input AS (
         unnest(@payloads::bytea[]) AS payload
 ),
 found AS (
-    -- Those that wait, whether they are delayed now, and the budget or limit where those that are not wait first.
+    -- The waiting executions, whether each is delayed now, and the first budget or limit to wait for if not delayed.
     SELECT
         e.partition_key,
         e.execution_id,

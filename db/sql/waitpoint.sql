@@ -1,7 +1,7 @@
 -- name: InsertWaitpoint :one
--- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
--- valid key. The server signs, so neither the token nor the secret is a parameter, which its log may show. No row:
--- there is no key to sign with.
+-- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs the token with the
+-- newest valid key. The server signs, so neither the token nor the secret is a parameter, which the server's log may
+-- show. No row: there is no key to sign with.
 --
 -- Passages: signed_token.
 -- Used by: engine.CreateWaitpoint.
@@ -21,7 +21,7 @@ SELECT
     @waitpoint_key::text,
     'pending'
 FROM (
-    -- The newest valid key, and the token it signs for a waitpoint of an execution.
+    -- The newest valid key, and the token signed with the key for a waitpoint of an execution.
     SELECT
         k.kid,
         k.kid || ':' || ffx_signature(
@@ -40,8 +40,8 @@ FROM (
 RETURNING token;
 
 -- name: GetOpenWaitpoint :one
--- GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its
--- time is over.
+-- GetOpenWaitpoint reads a signed waitpoint of an execution by key, with the token. No row: there is none, or its time
+-- is over.
 --
 -- Used by: engine.CreateWaitpoint.
 -- Locks: none.
@@ -78,8 +78,9 @@ WHERE
     AND w.execution_id = @execution_id;
 
 -- name: DropWaitpoint :execrows
--- DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
--- its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
+-- DropWaitpoint closes a waitpoint without a wait, and drops the signals kept there. No row: the waitpoint is closed
+-- already, its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals
+-- there.
 --
 -- Used by: engine.CloseWaitpoint.
 -- Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
@@ -92,7 +93,8 @@ WHERE
     AND w.token <> '';
 
 -- name: GetWaitpointToken :one
--- GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+-- GetWaitpointToken reads the token of a waitpoint. No row: the waitpoint is closed, belongs to another execution, or
+-- has none.
 --
 -- Used by: operator.WaitpointToken.
 -- Locks: none.
@@ -116,7 +118,7 @@ SET
     token_kid = s.kid,
     token = s.token
 FROM (
-    -- The newest valid key, and the token it signs for a waitpoint of an execution.
+    -- The newest valid key, and the token signed with the key for a waitpoint of an execution.
     SELECT
         k.kid,
         k.kid || ':' || ffx_signature(
@@ -149,7 +151,7 @@ SELECT count(*) FILTER (WHERE w.token_kid = ANY (@kids::text[]))
 FROM (
     SELECT p.token_kid
     FROM ff_waitpoint_pending AS p
-    WHERE p.partition_key >= 0 -- of all: it goes along the key, and stops
+    WHERE p.partition_key >= 0 -- of all: the scan goes along the key, and stops
     ORDER BY
         p.partition_key,
         p.waitpoint_id
@@ -157,8 +159,8 @@ FROM (
 ) AS w;
 
 -- name: ListWaitpoints :many
--- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
--- none. The token does not leave the database, only the beginning of its digest.
+-- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution
+-- has none. The token does not leave the database, only the beginning of the token's digest.
 --
 -- Used by: engine.ListWaitpoints.
 -- Locks: none.
@@ -205,8 +207,8 @@ ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
 
 -- name: ExpireWaitpoints :one
--- ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
--- those without signals. The others keep their signals for a later wait, without a token.
+-- ExpireWaitpoints ends waitpoints at which nothing waited in time, the oldest first, and returns how many. Waitpoints
+-- without signals are deleted. The others keep their signals for a later wait, without a token.
 --
 -- Used by: upkeep.ExpireWaitpoints.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
@@ -249,17 +251,17 @@ deleted AS (
 SELECT count(*) FROM due;
 
 -- name: SweepWaitpoints :one
--- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+-- SweepWaitpoints sweeps waitpoints as SweepSuspensions sweeps suspensions, as soon as the execution has ended.
 --
 -- Passages: swept_waits.
 -- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep.
+    -- The rows of the page.
     SELECT
         t.ctid::tid AS row_id,
         t.partition_key,
@@ -272,7 +274,7 @@ page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist.
+    -- The rows whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -299,7 +301,7 @@ ended AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The rows, deleted.
     DELETE FROM ff_waitpoint_pending AS t
     USING ended AS d
     WHERE

@@ -1,5 +1,5 @@
 -- name: InsertBudget :execrows
--- InsertBudget creates a budget. No row: it exists.
+-- InsertBudget creates a budget. No row: the budget exists.
 --
 -- Used by: budget.Create.
 -- Locks: L6 waits (the INSERT, for another one of the same id).
@@ -24,7 +24,7 @@ FROM (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS c
 ON CONFLICT ON CONSTRAINT ff_budget_policy_pkey DO NOTHING;
 
 -- name: LockBudget :one
--- LockBudget locks a budget and returns its policy, an empty text if the budget does not exist.
+-- LockBudget locks a budget and returns the policy, an empty text if the budget does not exist.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle, budget.Release, budget.Reset,
 -- budget.Delete.
@@ -41,8 +41,8 @@ LEFT JOIN LATERAL (
 ) AS b ON true;
 
 -- name: ReuseBudgetKeys :many
--- ReuseBudgetKeys takes the deduplication keys of reports that are new or have expired, and returns those. It also locks
--- the others, so they stay until the transaction ends. The caller sorts the keys.
+-- ReuseBudgetKeys takes the new and expired deduplication keys of reports, and returns the taken ones. The others are
+-- locked too, so they stay until the transaction ends. The caller sorts the keys.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (in array order, for rows and for keys another transaction inserts).
@@ -93,9 +93,10 @@ CROSS JOIN LATERAL (
 ) AS d;
 
 -- name: LockBudgetUsage :many
--- LockBudgetUsage locks the usage of a budget in some dimensions and returns it in array order, with the time. A dimension
--- without usage has 0, and so has every dimension if the budget does not exist: its usage is not locked then, but
--- added to by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the budget.
+-- LockBudgetUsage locks the usage of a budget in some dimensions and returns the usage in array order, with the time. A
+-- dimension without usage has 0, and so has every dimension if the budget does not exist: a missing row is not locked,
+-- but added by AddBudgetUsage, which locks in the same order. The caller sorts the dimensions and has locked the
+-- budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 waits (rows FOR NO KEY UPDATE in array order).
@@ -155,11 +156,11 @@ SET
     updated_at_ms = excluded.updated_at_ms;
 
 -- name: AddBudgetUsageOf :exec
--- AddBudgetUsageOf adds to the ledger of a budget: the amounts that executions have spent. The caller sorts by execution
--- and dimension.
+-- AddBudgetUsageOf adds to the ledger of a budget: the amounts executions have spent. The caller sorts by execution and
+-- dimension.
 --
 -- Used by: budget.RecordSpend.
--- Locks: L6 waits (in array order, for rows and for those another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for inserts of another transaction).
 WITH input AS (
     SELECT
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -182,8 +183,8 @@ SET
 
 -- name: CountBudgetBreaches :exec
 -- CountBudgetBreaches adds to the counters of a locked budget, and notes the last hard breach if there is one. Without
--- breaches it changes nothing, but makes a transaction fail that locks the budget and reads it as it was before: one that
--- repeats its reads would not see new reservations.
+-- breaches nothing changes, but a later lock of the budget from an older snapshot fails: at REPEATABLE READ new
+-- reservations would not be seen.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the UPDATE).
@@ -217,7 +218,7 @@ WHERE
     AND d.dedup_key = i.key;
 
 -- name: DropBudgetKeys :exec
--- DropBudgetKeys deletes deduplication keys the transaction has taken for reports that it then did not count.
+-- DropBudgetKeys deletes deduplication keys the transaction has taken for reports it then did not count.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 held (the DELETE).
@@ -259,9 +260,9 @@ CROSS JOIN LATERAL (
 ) AS u;
 
 -- name: ReleaseBudget :many
--- ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes them off the
--- budget's usage, down to 0. It returns the amounts of the ledger.
--- The caller has locked the budget and its usage in those dimensions: a spend in another one, which has come meanwhile, stays.
+-- ReleaseBudget deletes the spends of an execution in some dimensions from the ledger of a budget and takes the amounts
+-- off the budget's usage, down to 0. Returns the amounts of the ledger. The caller has locked the budget and the usage
+-- in the given dimensions: a spend added meanwhile in another one stays.
 --
 -- Used by: budget.Release.
 -- Locks: L6 held (the DELETE, the UPDATE).
@@ -294,8 +295,8 @@ SELECT
 FROM dropped AS d;
 
 -- name: TakeDueBudget :one
--- TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns its policy and the time. No row: it is
--- locked, or that is no longer due.
+-- TakeDueBudget locks a budget whose reset, or look at its retention, is due and returns the policy and the time. No
+-- row: the budget is locked, or no longer due.
 --
 -- Used by: upkeep.ResetBudgets.
 -- Locks: L6 skips (the row FOR NO KEY UPDATE).
@@ -311,8 +312,8 @@ WHERE
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: GetBudgetUse :one
--- GetBudgetUse returns when a locked budget was last used, and whether it is in use: amounts are reserved, an execution waits
--- there, or is noted as admitted.
+-- GetBudgetUse returns when a locked budget was last used, and whether the budget is in use: amounts are reserved, or
+-- an execution waits there or is noted as admitted.
 --
 -- Used by: upkeep.ResetBudgets.
 -- Locks: none.
@@ -357,7 +358,7 @@ WHERE
     AND b.budget_id = @budget_id::text;
 
 -- name: PostponeBudget :exec
--- PostponeBudget notes when to look again at a locked budget that is not deleted yet.
+-- PostponeBudget notes when to look again at a locked budget not deleted yet.
 --
 -- Used by: upkeep.ResetBudgets.
 -- Locks: L6 held (the UPDATE).
@@ -368,7 +369,7 @@ WHERE
     AND b.budget_id = @budget_id::text;
 
 -- name: ScanDueBudgets :many
--- ScanDueBudgets returns budgets whose reset is due, those that are due first first, after a position.
+-- ScanDueBudgets returns budgets whose reset is due, in the order of the due times, after a position.
 --
 -- Used by: upkeep.ResetBudgets.
 -- Locks: none. Spans partitions.
@@ -423,7 +424,7 @@ WHERE
     AND x.budget_id = @budget_id::text;
 
 -- name: MarkBudgetReset :exec
--- MarkBudgetReset forgets the last breach of a locked budget and stores its next reset, 0 for none.
+-- MarkBudgetReset forgets the last breach of a locked budget and stores the next reset, 0 for none.
 --
 -- Used by: budget.Reset, upkeep.ResetBudgets.
 -- Locks: L6 held (the UPDATE).
@@ -438,7 +439,7 @@ WHERE
     AND b.budget_id = @budget_id::text;
 
 -- name: SetBudget :execrows
--- SetBudget replaces the policy and the labels of a budget, but its key. A reset in the same interval stays as it is. No row:
+-- SetBudget replaces the policy and the labels of a budget, except the key. A reset in the same interval stays. No row:
 -- the budget does not exist.
 --
 -- Used by: budget.Set.
@@ -497,7 +498,7 @@ WHERE
     AND b.budget_id = @budget_id::text;
 
 -- name: PruneBudgetKeys :execrows
--- PruneBudgetKeys deletes deduplication keys of reports that have expired.
+-- PruneBudgetKeys deletes expired deduplication keys of reports.
 --
 -- Used by: upkeep.PruneUsageKeys.
 -- Locks: L6 skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -519,7 +520,7 @@ WHERE
     AND (k.dedup_key = d.dedup_key) IS TRUE;
 
 -- name: GetBudget :one
--- GetBudget returns a budget with its usage in all dimensions. No row: it does not exist.
+-- GetBudget returns a budget with its usage in all dimensions. No row: the budget does not exist.
 --
 -- Used by: budget.Get, budget.Create.
 -- Locks: none.
@@ -547,7 +548,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListBudgetPartitions :many
--- ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions they are stored in.
+-- ListBudgetPartitions returns a sample of budgets and of quota policies with the partitions of their rows.
 --
 -- Used by: engine.Prepare.
 -- Locks: none. Spans partitions.

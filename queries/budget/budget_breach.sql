@@ -1,6 +1,6 @@
 -- name: InsertBudgetAdmissions :exec
--- InsertBudgetAdmissions stores that executions, which the caller has locked, are admitted under budgets that cancel at a breach.
--- An execution that is admitted twice in a millisecond has one row.
+-- InsertBudgetAdmissions stores admissions of executions, which the caller has locked, under budgets that cancel at a
+-- breach. An execution admitted twice in a millisecond has one row.
 --
 -- Used by: upkeep.AdmitWaiting.
 -- Locks: L6 new.
@@ -25,11 +25,11 @@ CROSS JOIN (
 ON CONFLICT ON CONSTRAINT ffx_budget_admission_pkey DO NOTHING;
 
 -- name: MarkBudgetAdmissions :execrows
--- MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except those that are so already. The
+-- MarkBudgetAdmissions makes the admissions under a budget due for a cancellation, except the ones already due. The
 -- caller has locked the budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
--- Locks: L6 waits (the UPDATE, for a job that looks at a row).
+-- Locks: L6 waits (the UPDATE, for a job looking at a row).
 UPDATE ffx_budget_admission AS a
 SET due_at_ms = 0
 WHERE
@@ -38,7 +38,7 @@ WHERE
     AND (a.due_at_ms > 0) IS TRUE;
 
 -- name: ListBudgetCancels :many
--- ListBudgetCancels returns the next page of admissions that are due for a cancellation, in the order of their keys.
+-- ListBudgetCancels returns the next page of admissions due for a cancellation, in the order of their keys.
 --
 -- Used by: upkeep.CancelOverBudget.
 -- Locks: none. Spans partitions.
@@ -64,7 +64,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: DropBudgetAdmissions :execrows
--- DropBudgetAdmissions deletes admissions that were due for a cancellation. Locked ones stay, and are looked at again.
+-- DropBudgetAdmissions deletes admissions due for a cancellation. Locked ones stay, and are examined again.
 --
 -- Used by: upkeep.CancelOverBudget.
 -- Locks: L6 skips (rows FOR UPDATE, then the DELETE).
@@ -104,13 +104,13 @@ WHERE
     AND (a.admitted_at_ms = l.admitted_at_ms) IS TRUE;
 
 -- name: LookAtAdmissions :one
--- LookAtAdmissions looks at admissions that are due for it, those that are due longest first: it deletes those whose
--- execution is no longer admitted, and returns how many. The others are due again after look_ms.
+-- LookAtAdmissions examines the due admissions, the longest due first, deletes the ones whose execution is no longer
+-- admitted, and returns how many. The others are due again after look_ms.
 --
 -- Used by: upkeep.CancelOverBudget.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (
@@ -131,7 +131,7 @@ due AS (
     FOR UPDATE SKIP LOCKED
 ),
 looked AS MATERIALIZED (
-    -- Those, with whether their executions are still admitted.
+    -- The due admissions, and whether their executions are still admitted.
     SELECT
         d.row_id,
         d.partition_key,
@@ -150,7 +150,7 @@ looked AS MATERIALIZED (
     ) AS e ON true
 ),
 kept AS (
-    -- Those that are.
+    -- The ones still admitted.
     UPDATE ffx_budget_admission AS a
     SET due_at_ms = (SELECT now_ms FROM clock) + @look_ms::bigint
     FROM looked AS l
@@ -164,7 +164,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those that are not.
+    -- The others.
     DELETE FROM ffx_budget_admission AS a
     USING looked AS l
     WHERE

@@ -1,7 +1,7 @@
 -- name: LockReservers :many
 -- LockReservers locks the attempts of leases that reserve or settle, so none is deleted meanwhile, and returns their
--- places in the input. It doesn't wait for renewals and ends, nor they for it: reservations of an ended lease are
--- deleted once they are due. No row: the attempt does not exist. The caller sorts the leases and judges them
+-- places in the input. Renewals and ends neither block the statement nor wait for the lock: reservations of an ended
+-- lease are deleted once due. No row: the attempt does not exist. The caller sorts the leases and checks each
 -- afterwards.
 --
 -- Used by: budget.Reserve, budget.Settle.
@@ -9,15 +9,15 @@
 -- include locked_reservers: lock = FOR KEY SHARE
 
 -- name: TakeReservers :many
--- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds its attempt,
--- or it does not exist.
+-- TakeReservers is LockReservers for leases of several callers. No row for an item: another transaction holds the
+-- attempt, or the attempt does not exist.
 --
 -- Used by: budget.Reserve, budget.Settle.
 -- Locks: L2 skips (attempt rows FOR KEY SHARE).
 -- include locked_reservers: lock = FOR KEY SHARE SKIP LOCKED
 
 -- name: ReadReserved :many
--- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at its lease.
+-- ReadReserved returns the reserved amounts of a budget, by dimension, and whether one is due for a look at the lease.
 -- No row for a dimension: nothing is reserved. The caller has locked the budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
@@ -68,7 +68,7 @@ CROSS JOIN LATERAL (
 -- dimension.
 --
 -- Used by: budget.Reserve, budget.Settle.
--- Locks: L6 waits (in array order, for rows and for those another transaction inserts).
+-- Locks: L6 waits (in array order, for rows and for inserts of another transaction).
 WITH input AS (
     SELECT
         unnest(@execution_partitions::smallint[]) AS execution_partition,
@@ -99,7 +99,8 @@ SET
     expires_at_ms = greatest(r.expires_at_ms, excluded.expires_at_ms);
 
 -- name: ReduceReservations :exec
--- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes those that fall to 0. The caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
+-- ReduceReservations takes amounts off the reservations of leases on a budget, and deletes the ones that fall to 0. The
+-- caller has locked the budget, and sorts by execution, attempt, epoch and dimension.
 --
 -- Used by: budget.Reserve, budget.Settle.
 -- Locks: L6 waits (rows FOR UPDATE in array order, then the UPDATE and the DELETE).
@@ -147,7 +148,7 @@ held AS (
     ) AS r
 ),
 reduced AS (
-    -- Those with a rest.
+    -- The reservations with a rest.
     UPDATE ffx_budget_reservation AS r
     SET amount = h.left_over
     FROM held AS h
@@ -166,20 +167,20 @@ WHERE
 -- DropReservations deletes all reservations on a locked budget.
 --
 -- Used by: budget.Delete, upkeep.ResetBudgets.
--- Locks: L6 waits (the DELETE, for a job that looks at a row).
+-- Locks: L6 waits (the DELETE, for a job looking at a row).
 DELETE FROM ffx_budget_reservation AS r
 WHERE
     r.partition_key = @partition_key::smallint
     AND r.budget_id = @budget_id::text;
 
 -- name: LookAtReservations :one
--- LookAtReservations looks at the leases of reservations on a budget that are due, and deletes those whose lease is over.
--- It returns how many. The caller has locked the budget.
+-- LookAtReservations examines the leases of due reservations on a budget, deletes the reservations whose lease has
+-- ended, and returns how many. The caller has locked the budget.
 --
 -- Used by: budget.Report, budget.RecordSpend, budget.Reserve, budget.Settle.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (
@@ -205,12 +206,12 @@ SELECT count(*)::bigint AS dropped
 FROM dropped;
 
 -- name: ReleaseReservations :one
--- ReleaseReservations is LookAtReservations for all budgets, the reservations that are due longest first.
+-- ReleaseReservations is LookAtReservations for all budgets, the longest due reservations first.
 --
 -- Used by: upkeep.ReleaseReservations.
 -- Locks: L6 skips (rows FOR UPDATE, then the UPDATE and the DELETE); L2 skips (attempt rows FOR SHARE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (

@@ -1,7 +1,7 @@
 -- name: ReadExecutionForecasts :many
--- ReadExecutionForecasts returns the facts that foresee whether an operation on executions needs the locks of their
--- flows; ord (from 0) is the input position. They are a forecast: the caller decides again under the row locks. No
--- row: the execution does not exist.
+-- ReadExecutionForecasts returns the facts for a forecast: whether an operation on executions needs the locks of their
+-- flows; ord (from 0) is the input position. The caller decides again under the row locks. No row: the execution does
+-- not exist.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
 -- operator.MoveWhere, operator.PrioritizeWhere, operator.Replay, operator.ReplayWhere, interop.ReclaimExecution,
@@ -33,8 +33,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: LockCurrentAttempts :exec
--- LockCurrentAttempts locks the current attempt of each given execution: the newest up to its pointer. An execution
--- may have none.
+-- LockCurrentAttempts locks the current attempt of each given execution: the newest up to the pointer. An execution may
+-- have none.
 --
 -- Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
 -- operator.Replay, interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim,
@@ -70,9 +70,9 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: ReadHeldExecutions :many
--- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts it has locked in
--- earlier statements; ord (from 0) is the input position. No row: the execution does not exist. A negative
--- current_index: there is no attempt up to its pointer. A negative newest_index: it has no attempt at all.
+-- ReadHeldExecutions returns the facts an operation decides by, for executions and current attempts locked in earlier
+-- statements; ord (from 0) is the input position. No row: the execution does not exist. A negative current_index: there
+-- is no attempt up to the pointer. A negative newest_index: the execution has no attempt at all.
 --
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
 -- operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
@@ -81,7 +81,7 @@ CROSS JOIN LATERAL (
 -- interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,
 -- engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,
 -- engine.SetGroupPolicy.
--- Locks: none. The caller has locked the rows it reads.
+-- Locks: none. The caller has locked the rows read.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,7 +1,7 @@
 -- name: FreePlaces :one
 -- FreePlaces takes the places of executions the same transaction has ended off the bounds of their limits, if
--- executions wait for these. It counts nothing: a bound covers all stored admissions, so it falls by those that are
--- deleted here. undone: a key was locked, or is none of a limit on running work, so the gate has to look. awaited:
+-- executions wait there. Nothing is counted: a bound covers all stored admissions, so the bound falls by the units
+-- deleted here. undone: a key was locked, or belongs to no limit on running work, so the gate has to look. awaited:
 -- executions wait.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
@@ -32,7 +32,7 @@ freed AS (
             x.admitted_at_ms
         FROM taken AS t
         JOIN input AS i ON i.gate_id = t.gate_id
-        -- Looked up one by one: a plan made while the table was empty would read it whole.
+        -- Looked up one by one: a plan made while the table was empty would read the whole table.
         CROSS JOIN LATERAL (
             SELECT
                 k.ctid::tid AS row_id,
@@ -91,8 +91,8 @@ SELECT
     EXISTS (SELECT FROM asked)::boolean AS awaited;
 
 -- name: AdmitNext :many
--- AdmitNext admits the executions that wait longest at limits on running work, as many as the bounds allow, and returns
--- these. An execution with other limits or budgets ends the line: a row with undone true says the gate has to look.
+-- AdmitNext admits the executions longest waiting at limits on running work, as many as the bounds allow, and returns
+-- the admitted ones. An execution with other limits or budgets ends the line: with undone true the gate has to look.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: gates skips (rows FOR NO KEY UPDATE); limits skips (advisory locks of the rules, shared); L1 skips (waiting executions FOR NO KEY UPDATE). Spans partitions.
@@ -109,7 +109,7 @@ taken AS MATERIALIZED (
     -- include gates_taken
 ),
 next AS MATERIALIZED (
-    -- The executions that wait there, as many as may fit, locked.
+    -- The waiting executions, as many as may fit, locked.
     SELECT
         o.partition_key AS gate_partition_key,
         o.gate_id,
@@ -137,7 +137,7 @@ next AS MATERIALIZED (
     ) AS w
 ),
 line AS MATERIALIZED (
-    -- Those that fit, up to the first that the gate has to judge.
+    -- The executions that fit, up to the first one the gate has to decide about.
     SELECT
         n.gate_partition_key,
         n.gate_id,
@@ -150,7 +150,7 @@ line AS MATERIALIZED (
     WINDOW ahead AS (PARTITION BY n.gate_id ORDER BY n.priority DESC, n.created_at_ms, n.execution_id)
 ),
 admitted AS (
-    -- These, claimable.
+    -- The executions that fit, claimable.
     UPDATE ff_exec_core AS e
     SET
         -- include set_admitted
@@ -164,7 +164,7 @@ admitted AS (
         e.execution_id
 ),
 used AS (
-    -- Their admissions. One that was admitted in the same millisecond before has given that place back.
+    -- Their admissions. An execution already admitted in the same millisecond has released the earlier admission.
     INSERT INTO ffx_gate_use (partition_key, gate_id, execution_id, admitted_at_ms, execution_partition_key, units, held)
     SELECT
         l.gate_partition_key,

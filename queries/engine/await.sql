@@ -1,7 +1,7 @@
 -- name: ListEnded :many
--- ListEnded returns those of the listed executions that have ended, or do not exist, with their results and the facts
--- their outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the
--- execution has not ended. ord is its position.
+-- ListEnded returns the listed executions that have ended, or do not exist, with their results and the facts their
+-- outcome is derived from. with_results is false for an execution whose result is not wanted. No row: the execution has
+-- not ended. ord is the position in the list.
 --
 -- Used by: engine.AwaitExecution, engine.AwaitFlow, engine.CalledResults.
 -- Locks: none; one snapshot. Spans partitions.
@@ -43,7 +43,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS e ON true
 LEFT JOIN LATERAL (
-    -- In a sub-select of its own: sqlc knows the type of a column, but not of an expression.
+    -- In a separate sub-select: sqlc knows the type of a column, but not of an expression.
     SELECT t.result
     FROM ff_exec_core AS t
     WHERE
@@ -78,8 +78,8 @@ WHERE
     OR e.lifecycle_phase IN ('terminal', 'cancelled');
 
 -- name: ListOpenMembers :many
--- ListOpenMembers returns members that have not ended, at most page_size of each listed flow, in no order. No row:
--- all members of the flow have ended, or it has none.
+-- ListOpenMembers returns members not ended, at most page_size of each listed flow, in no order. No row: all members of
+-- the flow have ended, or the flow has no members.
 --
 -- Used by: engine.AwaitFlow.
 -- Locks: none; one snapshot. Spans partitions.

@@ -1,9 +1,9 @@
 -- name: InsertCall :execrows
--- InsertCall stores a step that has called executions, whose results are not stored yet. No row: the execution has a step
--- of this name.
+-- InsertCall stores a step that has called executions whose results are not stored yet. No row: the execution already
+-- has a step with the name.
 --
 -- Used by: engine.Call.
--- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+-- Locks: L2 new. The caller holds the execution and the attempt, and has checked the lease.
 INSERT INTO ffx_step (
     partition_key, execution_id, name, seq, attempt_index, form, outcome, tries, started_at_ms, ended_at_ms,
     called_partition_keys, called_execution_ids
@@ -15,7 +15,7 @@ VALUES (
 ON CONFLICT (partition_key, execution_id, name) DO NOTHING;
 
 -- name: GetCalled :one
--- GetCalled reads the executions a step has called. No row: the execution has no step of this name.
+-- GetCalled reads the executions a step has called. No row: the execution has no step with the name.
 --
 -- Used by: engine.Call.
 -- Locks: none.
@@ -29,7 +29,7 @@ WHERE
     AND s.name = @name;
 
 -- name: SetCaller :execrows
--- SetCaller stores the call that has created executions, in the transaction that creates them.
+-- SetCaller stores the creating call in new executions, in the creating transaction.
 --
 -- Used by: engine.Call.
 -- Locks: L1 held (UPDATE; the executions are new).
@@ -47,8 +47,8 @@ WHERE
     AND e.execution_id = i.execution_id;
 
 -- name: ResumeCallers :many
--- ResumeCallers lets locked callers continue if the executions of the call they wait for have all ended, by ord (from
--- 0). lane: where a worker can claim it, or ''. No row: it goes on waiting, or does something else.
+-- ResumeCallers lets locked callers continue if all executions of the awaited call have ended, by ord (from 0). lane:
+-- where a worker can claim the caller, or ''. No row: the caller goes on waiting, or does something else.
 --
 -- Used by: engine.Suspend, engine.SuspendEach, upkeep.ResumeCallers.
 -- Locks: L1 held; L5 waits (waitpoint rows, DELETE); L7 new.
@@ -70,8 +70,8 @@ FROM (
 WHERE r.lane IS NOT NULL;
 
 -- name: ScanCallEnds :many
--- ScanCallEnds reads noted ends of called executions after a position, in the order in which they were written. gone:
--- their caller no longer exists.
+-- ScanCallEnds reads noted ends of called executions after a position, in the order of writing. gone: the caller no
+-- longer exists.
 --
 -- Used by: upkeep.ResumeCallers.
 -- Locks: none. Spans partitions.

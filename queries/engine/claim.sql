@@ -1,11 +1,11 @@
 -- name: ClaimFromHead :many
--- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. It
--- resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was claimable
--- and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
+-- ClaimFromHead leases up to max_items claimable executions of one lane, over all partitions, in claim order. The
+-- statement resumes interrupted attempts and opens new ones for the rest. Fewer rows than asked for: nothing more was
+-- claimable and unlocked. A row with halt has no execution: the lane is paused, or the worker is drained.
 --
--- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 22012 (an interrupted attempt
--- does not match its execution, or another transaction holds it) or 23505 (an attempt row is in the way) keeps
--- nothing; the caller then claims by TakeClaimable, which judges each row alone.
+-- ClaimFromHead is the fast path for canonical rows, all or nothing. SQLSTATE 22012 (an interrupted attempt does not
+-- match the execution, or another transaction holds the attempt) or 23505 (an attempt row is in the way) keeps nothing;
+-- the caller then claims by TakeClaimable, which examines each row alone.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
@@ -48,7 +48,7 @@ dequeued AS (
     -- include claim_dequeued
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     -- include claim_attempts
     WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
@@ -76,7 +76,7 @@ resumed_attempts AS (
             t.partition_key = n.partition_key
             AND t.execution_id = n.execution_id
             AND t.attempt_index = n.attempt_index
-            -- Only ours: the library assigned the epoch before this claim's.
+            -- Only ours: the library assigned the epoch before the claim's.
             AND t.lease_epoch = n.lease_epoch - 1
             AND t.terminal_at_ms IS NULL
             AND t.lease_expires_at_ms IS NULL

@@ -1,11 +1,11 @@
 -- name: ClaimAfterPositions :many
 -- ClaimAfterPositions leases up to max_items claimable executions of one lane, over all partitions, after the scan
--- positions, which the caller passes highest priority first. It skips interrupted attempts, which a full scan
--- resumes: that part costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and unlocked
--- there. halt: as in ClaimFromHead.
+-- positions, which the caller passes highest priority first. The statement skips interrupted attempts, which a full
+-- scan resumes: resuming costs a tenth of a statement. Fewer rows than asked for: nothing more was claimable and
+-- unlocked there. halt: as in ClaimFromHead.
 --
--- This is the fast path: it serves canonical rows only and is all or nothing. SQLSTATE 23505 (an attempt row is in
--- the way) keeps nothing; the caller then claims by TakeClaimable, which judges each row alone.
+-- ClaimAfterPositions is the fast path for canonical rows, all or nothing. SQLSTATE 23505 (an attempt row is in the
+-- way) keeps nothing; the caller then claims by TakeClaimable, which examines each row alone.
 --
 -- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 new; queue held, by the execution's row;
@@ -52,7 +52,7 @@ dequeued AS (
     -- include claim_dequeued
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     -- include claim_attempts
 ),
 timed AS (
@@ -81,7 +81,7 @@ WITH halted AS MATERIALIZED (
     -- include claim_halted
 ),
 candidates AS (
-    -- The row to claim, its execution locked, with the ids of its lease.
+    -- The row to claim, the execution locked, with the ids of the lease.
     SELECT
         e.row_id,
         e.entry_id,
@@ -116,11 +116,11 @@ dequeued AS (
     -- include claim_dequeued
 ),
 opened_attempts AS (
-    -- The attempts that begin, with their leases.
+    -- The new attempts, with their leases.
     -- include claim_attempts
 ),
 timed AS (
-    -- Its lease timer.
+    -- The lease timer.
     INSERT INTO ffx_lease_timer (
         due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes
     )
@@ -144,8 +144,8 @@ UNION ALL
 -- include claim_halt_row
 
 -- name: ListLaneEnds :many
--- ListLaneEnds returns the last entry of a lane's queue at each priority that has more than crowd entries, of the
--- max_items highest priorities. No row: no priority has that many.
+-- ListLaneEnds returns the last entry of a lane's queue at each priority with more than crowd entries, of the max_items
+-- highest priorities. No row: no priority has so many.
 --
 -- Used by: engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: none. Spans partitions.

@@ -1,6 +1,6 @@
 -- name: TakeClaimable :many
--- TakeClaimable locks up to max_items claimable executions of one lane from its head, in claim order. It is the first
--- step of the slow path; ClaimFromHead is the fast path.
+-- TakeClaimable locks up to max_items claimable executions of one lane from the head, in claim order: the first step of
+-- the slow path. ClaimFromHead is the fast path.
 --
 -- Used by: engine.Claim, engine.Claimer.Claim, engine.Claimer.CompleteAndClaim, engine.ClaimEach.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order). Spans partitions.
@@ -99,7 +99,7 @@ LEFT JOIN LATERAL (
 -- interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.ReclaimExecution.
 -- Locks: L1 held; L2 held, or new; queue held, by the execution's row; timers new; L7 new.
 WITH input AS (
-    -- The leases as they were decided, one row each.
+    -- The leases as decided, one row each.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,

@@ -1,8 +1,8 @@
 -- name: InsertAlike :exec
--- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. They
--- differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each continues
--- with its own_fields, which are empty if all are the same, and none has its closing bracket. SQLSTATE 23505 (an id
--- or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
+-- InsertAlike creates executions that are claimable at once and belong to no flow, with their queue entries. The
+-- executions differ only in partition, id, priority, payload and document. All documents begin with raw_fields; each
+-- continues with own_fields, which are empty if all documents are the same. The closing brackets are left out. SQLSTATE
+-- 23505 (an id or an entry exists already) keeps nothing; the caller then uses InsertExecutions.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
@@ -35,7 +35,7 @@ SELECT
 FROM made;
 
 -- name: InsertAlikeFair :exec
--- InsertAlikeFair creates executions as InsertAlike does, each at a place of its own.
+-- InsertAlikeFair creates executions as InsertAlike does, each at a separate place.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L1 waits (for a concurrent insert of the same id); queue new.
@@ -69,8 +69,8 @@ SELECT
 FROM made;
 
 -- name: InsertAlikeAdmitted :exec
--- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit it from the beginning. The caller
--- has locked these, and stores the admissions.
+-- InsertAlikeAdmitted creates executions as InsertAlike does, each with limits that admit the execution from the
+-- beginning. The caller has locked the limits, and stores the admissions.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: gates held; L1 waits (for a concurrent insert of the same id); queue new.
@@ -105,9 +105,9 @@ SELECT
 FROM made;
 
 -- name: InsertExecutions :many
--- InsertExecutions creates executions, all members of one flow or of none. An id that exists already is left
--- unchanged and has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the
--- empty string does.
+-- InsertExecutions creates executions, all members of one flow or of none. An existing execution stays unchanged and
+-- has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the empty string
+-- does.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
 -- Locks: L1 waits (for a concurrent insert of the same id).
@@ -248,7 +248,7 @@ RETURNING
     public_state;
 
 -- name: ReadExistingExecutions :many
--- ReadExistingExecutions returns which of some executions exist. One that does not has no row.
+-- ReadExistingExecutions returns which of some executions exist. A missing execution has no row.
 --
 -- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow.
 -- Locks: none.

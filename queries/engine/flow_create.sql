@@ -17,7 +17,7 @@ VALUES (
 ON CONFLICT (partition_key, flow_id) DO NOTHING;
 
 -- name: InsertAppliedEdges :exec
--- InsertAppliedEdges adds dependency edges that count from now on.
+-- InsertAppliedEdges adds dependency edges, which count from now on.
 --
 -- Used by: engine.CreateFlow.
 -- Locks: L3 new: the flow is new.
@@ -69,7 +69,7 @@ FROM (
 ) AS i;
 
 -- name: CountNewMembers :one
--- CountNewMembers adds members to the counters of a flow, one revision each, and returns how many it has.
+-- CountNewMembers adds members to the counters of a flow, one revision each, and returns the number of members.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: L0 held.

@@ -1,7 +1,7 @@
 -- name: ListFlowGraph :many
--- ListFlowGraph returns the members of a flow by id, then its edges by id, at most max_rows: one more than the caller
--- accepts. The column with the phase of a member has the state of an edge; columns that only the other kind has are
--- "" or a nil id. A member without upstreams has no policy.
+-- ListFlowGraph returns the members of a flow by id, then the edges by id, at most max_rows: one more than the caller
+-- accepts. The column with the phase of a member has the state of an edge; a column only the other kind has is "" or a
+-- nil id. A member without upstreams has no policy.
 --
 -- Used by: engine.FlowGraph.
 -- Locks: none; one snapshot.

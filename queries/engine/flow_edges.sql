@@ -37,7 +37,7 @@ FROM (
         x.downstream_eid = @execution_id
         AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
         AND x.flow_id = @flow_id
-    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
+    OFFSET 0 -- otherwise the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id;
 
@@ -62,7 +62,7 @@ FROM (
         x.upstream_eid = @execution_id
         AND (x.partition_key = @partition_key OR x.partition_key IS NULL)
         AND x.flow_id = @flow_id
-    OFFSET 0 -- without it the planner takes the order from the primary key and reads all edges of the flow
+    OFFSET 0 -- otherwise the planner takes the order from the primary key and reads all edges of the flow
 ) AS d
 ORDER BY d.edge_id;
 

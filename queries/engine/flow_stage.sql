@@ -1,6 +1,6 @@
 -- name: ListInboundEdges :many
--- ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise it is only staged.
--- resolved_outcome: the outcome of its upstream, empty if that is not counted.
+-- ListInboundEdges returns the edges into members of a flow. applied: the edge counts; otherwise the edge is only
+-- staged. resolved_outcome: the outcome of the upstream, empty if the end is not counted.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: none. The caller holds the flow's exclusive lock.
@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (
 ) AS d;
 
 -- name: ListEdgesNamed :many
--- ListEdgesNamed returns edges of a flow by their ids. One that does not exist has no row.
+-- ListEdgesNamed returns edges of a flow by their ids. A missing edge has no row.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: none. The caller holds the flow's exclusive lock.
@@ -56,7 +56,7 @@ SELECT
     coalesce(d.policy -> 'allow_active_downstream' = 'true'::jsonb, false)::boolean AS allow_started
 FROM input AS i
 CROSS JOIN LATERAL (
-    -- In key order: otherwise any index that begins with the flow looks as good in a small table.
+    -- In key order: otherwise any index with the flow in front looks as good in a small table.
     SELECT
         t.edge_id,
         t.upstream_eid,
@@ -73,7 +73,7 @@ CROSS JOIN LATERAL (
 WHERE d.edge_id = i.edge_id;
 
 -- name: ListEdgesBelow :many
--- ListEdgesBelow returns every edge that is reachable from members of a flow.
+-- ListEdgesBelow returns every edge reachable from members of a flow.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 -- Locks: none. The caller holds the flow's exclusive lock. Reads all edges below the members.
@@ -109,10 +109,9 @@ CROSS JOIN LATERAL (
 ) AS d;
 
 -- name: InsertEdges :exec
--- InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; edges that are only
--- staged hold the group of their downstream open until they are applied. outcome: the outcome of the upstream of an
--- applied edge if it has ended and is counted. It is empty if the upstream has not ended, or if an undispatched event
--- will count it.
+-- InsertEdges adds dependency edges between members of a flow. Applied edges count from now on; staged edges only hold
+-- the group of their downstream open until applied. outcome: for an applied edge, the outcome of the upstream if the
+-- end is counted. Empty if the upstream has not ended, or if an undispatched event will count the end.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges.
 -- Locks: L3 new. The caller holds the flow's exclusive lock.
@@ -155,7 +154,7 @@ FROM (
 ) AS i;
 
 -- name: ApplyEdges :exec
--- ApplyEdges applies staged edges, so they count. outcome is as in InsertEdges.
+-- ApplyEdges applies staged edges: from now on the edges count. outcome is as in InsertEdges.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
 -- Locks: L3 waits (edge rows FOR UPDATE, then the UPDATE). The caller holds the flow's exclusive lock.
@@ -175,7 +174,7 @@ staged AS MATERIALIZED (
         i.outcome
     FROM input AS i
     CROSS JOIN LATERAL (
-        -- In key order: otherwise any index that begins with the flow looks as good in a small table.
+        -- In key order: otherwise any index with the flow in front looks as good in a small table.
         SELECT
             t.ctid::tid AS row_id,
             t.edge_id,
@@ -212,8 +211,8 @@ WHERE
     AND (d.edge_id = s.edge_id) IS TRUE;
 
 -- name: AddToGroups :exec
--- AddToGroups adds edges to the counters of groups and sets their policies and targets. It creates missing rows of
--- groups.
+-- AddToGroups adds edges to the counters of groups and sets their policies and targets. Missing rows of groups are
+-- created.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges, engine.SetGroupPolicy.
 -- Locks: L3 held.
@@ -251,11 +250,11 @@ SET
     running_count = g.running_count + excluded.running_count;
 
 -- name: PassResultsAlong :exec
--- PassResultsAlong passes the results of upstreams to downstream executions that have not started, along edges that
--- have just been counted as successes. If there are several into one execution, the greatest edge id wins.
+-- PassResultsAlong passes the results of upstreams to unstarted downstream executions, along edges just counted as
+-- successes. If there are several into one execution, the greatest edge id wins.
 --
 -- Used by: engine.CreateFlow, engine.GrowFlow, engine.StageEdges, engine.ApplyEdges.
--- Locks: L4 held (execution rows, UPDATE): they are among the executions the caller has locked, or has created.
+-- Locks: L4 held (execution rows, UPDATE): the caller has locked or created the executions.
 WITH input AS (
     SELECT
         @partition_key::smallint AS partition_key,

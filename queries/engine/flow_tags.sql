@@ -1,6 +1,6 @@
 -- name: SetFlowTags :execrows
--- SetFlowTags sets tags of a flow, in any state. 0 rows: the flow does not exist. It is one statement, so concurrent
--- writers of other tags lose nothing.
+-- SetFlowTags sets tags of a flow, in any state. 0 rows: the flow does not exist. One statement reads and writes, so
+-- concurrent writers of other tags lose nothing.
 --
 -- Used by: engine.SetFlowTags.
 -- Locks: L0 waits (the flow row, UPDATE).

@@ -1,5 +1,5 @@
 -- name: EnsureLanes :exec
--- EnsureLanes registers lanes that executions were created on; a known lane stays unchanged.
+-- EnsureLanes registers lanes executions were created on; a known lane stays unchanged.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
 -- operator.MoveWhere.
@@ -14,9 +14,9 @@ ON CONFLICT (lane_id) DO NOTHING;
 
 -- name: ListLanes :many
 -- ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
--- the lane is paused. waiting counts the entries of its queue and blocked its blocked executions, each up to max_counted
--- and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up to 32
--- priorities, 0 if there is none.
+-- the lane is paused. waiting counts the entries of the queue and blocked the blocked executions, each up to
+-- max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
+-- to 32 priorities, 0 if there is none.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
@@ -46,7 +46,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 firsts AS (
-    -- The first queue entry of each priority, of up to 32 of them, after a row for the lane.
+    -- The first queue entry of each priority, for up to 32 priorities, after a row for the lane.
     SELECT
         p.lane_id,
         0 AS nth,
@@ -143,7 +143,7 @@ ORDER BY p.lane_id COLLATE "C";
 
 -- name: ListDelayedLanes :many
 -- ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
--- counted is the number of these, with lanes or without. There is at least one row, whose lane_id may be empty.
+-- counted is the number of executions, with lanes or without. There is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
@@ -172,8 +172,8 @@ LEFT JOIN (
 ORDER BY l.lane_id;
 
 -- name: ListActiveLanes :many
--- ListActiveLanes counts the active executions of each lane, among the first max_counted and one more that the lease
--- timers list. counted is the number of these, active or not. There is at least one row, whose lane_id may be empty.
+-- ListActiveLanes counts the active executions of each lane, among the first max_counted and one more the lease timers
+-- list. counted is the number of executions, active or not. There is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
@@ -222,15 +222,15 @@ LEFT JOIN (
 ORDER BY l.lane_id;
 
 -- name: ListHeldLanes :many
--- ListHeldLanes counts, for each lane, the executions that wait for a budget or limit, those that are suspended, and those
--- that wait for upstreams or for the member before them in a sequence. Of each list it examines the first max_counted
--- and one more over all lanes: partial says it has more. Members of flows are those of flows whose last summary counted
--- such members. There is at least one row, whose lane_id may be empty.
+-- ListHeldLanes counts, for each lane, the executions waiting for a budget or limit, the suspended ones, and the ones
+-- waiting for upstreams or for the member before in a sequence. Of each list the first max_counted and one more over
+-- all lanes are examined: partial says there are more. Members of flows count only if the last summary of the flow
+-- counted such members. There is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
 WITH gated AS MATERIALIZED (
-    -- The executions that wait for a budget or limit.
+    -- The executions waiting for a budget or limit.
     SELECT
         w.partition_key,
         w.execution_id
@@ -269,7 +269,7 @@ placed AS MATERIALIZED (
     LIMIT sqlc.arg(max_counted)::integer + 1
 ),
 members AS MATERIALIZED (
-    -- The members of flows that had members waiting for upstreams when they were last counted.
+    -- The members of flows whose last summary counted members waiting for upstreams.
     SELECT
         x.partition_key,
         x.execution_id
@@ -347,8 +347,8 @@ LEFT JOIN (
 ORDER BY l.lane_id;
 
 -- name: ListEndedLanes :many
--- ListEndedLanes counts the executions of each lane that ended within the last minute, among the last max_counted and
--- one more of all lanes. counted is the number of these, and span_ms the time between the first of them and now; 0 if
+-- ListEndedLanes counts, for each lane, the executions ended within the last minute, among the last max_counted and one
+-- more of all lanes. counted is the number of executions, and span_ms the time between the first end and now; 0 if
 -- there is none. There is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
@@ -358,7 +358,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 ended AS MATERIALIZED (
-    -- The executions that ended within the last minute, the last one first.
+    -- The executions ended within the last minute, the last one first.
     SELECT
         o.partition_key,
         o.execution_id,

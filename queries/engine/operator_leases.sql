@@ -1,6 +1,6 @@
 -- name: RevokeLease :one
--- RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same
--- attempt. Returns the lane that has work now. The caller has locked and judged both rows.
+-- RevokeLease takes the lease of a running attempt away, under a raised epoch: the next claim resumes the same attempt.
+-- Returns the lane with work to claim now. The caller has locked and checked both rows.
 --
 -- Used by: operator.Revoke.
 -- Locks: L1 held; L2 held; L7 new.
@@ -47,8 +47,8 @@ SELECT r.lane_id
 FROM released AS r;
 
 -- name: ListExpiredLeases :many
--- ListExpiredLeases returns the leases that have run out by as_of and that no job has taken away yet, after a position,
--- by expiry. It reads every lease timer that is due by then, and the attempts it lists.
+-- ListExpiredLeases returns the leases expired by as_of and not yet taken away by a job, after a position, by expiry.
+-- Reads every lease timer due by then, and the attempts listed there.
 --
 -- Used by: operator.ListExpiredLeases.
 -- Locks: none. Spans partitions.

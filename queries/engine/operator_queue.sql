@@ -57,13 +57,13 @@ WHERE
     AND e.execution_id = i.execution_id;
 
 -- name: PostponeExecution :exec
--- PostponeExecution makes a waiting execution the caller has locked wait for an instant. It withdraws the admission of
+-- PostponeExecution makes a waiting execution the caller has locked wait for an instant, and withdraws the admission of
 -- a gate.
 --
 -- Used by: operator.Delay.
 -- Locks: L1 held.
 WITH effective AS (
-    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    -- The deadline of the execution, 0 for none. Another program keeps the end of a delay in the same column.
     SELECT
         t.partition_key,
         t.execution_id,
@@ -98,13 +98,13 @@ WHERE
     AND e.execution_id = d.execution_id;
 
 -- name: PromoteExecution :one
--- PromoteExecution makes a delayed execution the caller has locked claimable, or brings it before the gate of its
--- budget or quota. Returns its lane, and whether it is claimable.
+-- PromoteExecution makes a delayed execution the caller has locked claimable, or brings the execution before the gate
+-- of the budget or quota. Returns the lane, and whether the execution is claimable.
 --
 -- Used by: operator.Delay.
 -- Locks: L1 held.
 WITH effective AS (
-    -- The deadline of the execution, 0 for none. Another program keeps the wake-up of a delay in the same column.
+    -- The deadline of the execution, 0 for none. Another program keeps the end of a delay in the same column.
     SELECT
         t.partition_key,
         t.execution_id,

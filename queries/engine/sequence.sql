@@ -1,6 +1,6 @@
 -- name: LockSequences :many
--- LockSequences locks sequences, creates those that do not exist, and gives out places at their ends: counts has how many
--- of each. Returns the last place of each that was given out.
+-- LockSequences locks sequences, creates missing ones, and assigns places at their ends: counts has the number for
+-- each. Returns the last assigned place of each sequence.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: sequences waits (rows in array order). The caller sorts by (partition_key, sequence_id).
@@ -19,8 +19,8 @@ RETURNING
     s.last_place;
 
 -- name: DropNewSequences :exec
--- DropNewSequences deletes sequences LockSequences has created and that gave out no place. Until the transaction ends,
--- other creators of them wait.
+-- DropNewSequences deletes sequences LockSequences has created and no place was assigned in. Until the transaction
+-- ends, other creators of the sequences wait.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: sequences held.
@@ -36,9 +36,9 @@ WHERE
     AND (s.last_place = 0) IS TRUE;
 
 -- name: SeatMembers :many
--- SeatMembers gives executions the caller has just created, as blocked, the places LockSequences gave out. The first of
--- a sequence without other members gets the turn, and is then claimable, delayed or before its gate. foremost: no other
--- one of the call is before it. Returns the new states.
+-- SeatMembers gives executions the caller has just created, as blocked, the places LockSequences assigned. The first of
+-- a sequence without other members gets the turn, and is then claimable, delayed or before a gate. foremost: no other
+-- execution of the call comes before. Returns the new states.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions.
 -- Locks: sequences held (member rows are new); L1 held (UPDATE; the executions are new).
@@ -123,15 +123,16 @@ RETURNING
     e.public_state;
 
 -- name: SeatAgain :one
--- SeatAgain gives a member that has ended and is about to run again a place: its own if it still has it, otherwise the
--- last. A sequence that stopped at it goes on. Returns whether it has the turn.
+-- SeatAgain gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
+-- sequence stopped at the member goes on. Returns whether the member has the turn.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
 SELECT ffx_seat_again(@sequence_id::uuid, @partition_key::smallint, @execution_id::uuid, @now_ms::bigint)::boolean AS turn;
 
 -- name: LockSequence :one
--- LockSequence locks a sequence and returns whether and where it has stopped. No row: it has no members.
+-- LockSequence locks a sequence and returns whether and where the sequence has stopped. No row: the sequence has no
+-- members.
 --
 -- Used by: operator.ContinueSequence.
 -- Locks: sequences waits (FOR UPDATE).
@@ -146,7 +147,7 @@ WHERE
 FOR UPDATE;
 
 -- name: PassOver :exec
--- PassOver takes the member a locked sequence stopped at out of it. Then call AdvanceSequences.
+-- PassOver removes the member at which a locked sequence stopped. Then call AdvanceSequences.
 --
 -- Used by: operator.ContinueSequence.
 -- Locks: sequences held (UPDATE, DELETE).
@@ -172,7 +173,7 @@ WHERE
 
 -- name: AdvanceSequences :many
 -- AdvanceSequences gives the first members of sequences their turn, or stops sequences at failed ones. busy: another
--- transaction holds a row it needs, and nothing was changed.
+-- transaction holds a needed row, and nothing was changed.
 --
 -- Used by: operator.ContinueSequence, upkeep.AdvanceSequences.
 -- Locks: sequences skips (FOR UPDATE, then UPDATE and DELETE); L1 skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -228,7 +229,7 @@ CROSS JOIN LATERAL (
 LIMIT cardinality(@sequence_ids::uuid[]);
 
 -- name: ScanSequenceEnds :many
--- ScanSequenceEnds reads noted ends of members after a position, in the order in which they were written.
+-- ScanSequenceEnds reads noted ends of members after a position, in the order of writing.
 --
 -- Used by: upkeep.AdvanceSequences.
 -- Locks: none. Spans partitions.
@@ -286,7 +287,7 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: GetSequence :one
--- GetSequence returns a sequence with its first member. No row: it has no members.
+-- GetSequence returns a sequence with its first member. No row: the sequence has no members.
 --
 -- Used by: engine.DescribeSequence.
 -- Locks: none.

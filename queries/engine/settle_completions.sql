@@ -1,17 +1,17 @@
 -- name: CompleteExecutions :many
 -- CompleteExecutions ends running attempts with success and stores their results; ord (from 0) is the input position.
--- No row for an item: its fence failed or the row is not canonical, and the caller settles it by the slow path, which
--- finds the reason.
+-- No row for an item: the fence failed or the row is not canonical, and the caller settles the item by the slow path,
+-- which finds the reason.
 --
--- This is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not) keeps nothing.
--- The completion events of members are inserted as dispatched: the same transaction resolves their dependents, whose
--- events follow.
+-- CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not)
+-- keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
+-- dependents, whose events follow.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: L1 waits (execution rows, UPDATE in array order); L2 waits (their attempts, UPDATE); L7 new. The caller
 -- sorts by (partition_key, execution_id) and holds L0 of members.
 WITH clock AS MATERIALIZED (
-    -- The time of the completion, for all its rows.
+    -- The time of the completion, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -23,8 +23,8 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@results::bytea[]) AS result,
-        -- Not by generate_subscripts: the planner expects a thousand rows of that and ten of an array, and for a
-        -- thousand it would read the whole table instead of looking up each row.
+        -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
+        -- for a thousand the whole table would be read instead of looking up each row.
         unnest(@ords::integer[]) AS ord
     LIMIT cardinality(@execution_ids::uuid[])
 ),
@@ -48,7 +48,7 @@ completed AS (
         AND e.ffx_lease_epoch = i.lease_epoch
         -- The flow the caller read still holds; otherwise the dependents would be missed.
         AND e.flow_id IS NOT DISTINCT FROM i.flow_id
-        -- After a replay by another program, the slow path handles the count of its earlier end.
+        -- After a replay by another program, the slow path handles the count of the earlier end.
         AND (i.flow_id IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         i.ord,
@@ -101,12 +101,13 @@ WHERE
     1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1;
 
 -- name: CompleteOne :many
--- CompleteOne is CompleteExecutions for one execution: by its key, without arrays.
+-- CompleteOne is CompleteExecutions for one execution: by key, without arrays.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
--- Locks: L1 waits (the execution's row, UPDATE); L2 waits (its attempt, UPDATE); L7 new. The caller holds L0 of a member.
+-- Locks: L1 waits (the execution's row, UPDATE); L2 waits (the attempt, UPDATE); L7 new. The caller holds L0 of a
+-- member.
 WITH completed AS (
-    -- The execution, ended if its fence held.
+    -- The execution, ended if the fence held.
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
@@ -136,7 +137,7 @@ WITH completed AS (
         e.ffx_instance_tag
 ),
 ended_attempt AS (
-    -- Its attempt, ended.
+    -- The attempt, ended.
     UPDATE ff_attempt AS a
     SET
         -- include set_attempt_ended: outcome = 'success', at_ms = c.now_ms
@@ -174,7 +175,7 @@ SELECT
 FROM completed AS c;
 
 -- name: EndSucceeded :exec
--- EndSucceeded writes the success of executions whose fence was judged under their locks.
+-- EndSucceeded writes the success of executions whose fence was checked under their locks.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
 -- Locks: L1 held; L2 held; L7 new.
@@ -220,7 +221,7 @@ ended_attempts AS (
     RETURNING
         a.partition_key,
         a.execution_id,
-        -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+        -- Another program keeps the id of a lease in raw_fields; the library uses the column.
         CASE
             WHEN a.lease_epoch = c.ffx_lease_epoch THEN a.ffx_lease_id::text
             ELSE a.raw_fields ->> 'lease_id'
@@ -233,9 +234,9 @@ ended_attempts AS (
 ;
 
 -- name: InsertCompletionEvents :exec
--- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before
--- downstream. Their dependents are resolved already, so the events are inserted as dispatched, except those whose
--- dispatched flag is false: upkeep.DispatchCompletions resolves those.
+-- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before downstream.
+-- Their dependents are resolved already, so the events are inserted as dispatched, except the ones whose dispatched
+-- flag is false, which upkeep.DispatchCompletions resolves.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim,
 -- engine.FailExecution, engine.FailExecutions, upkeep.DispatchCompletions, upkeep.ExpireLeases,

@@ -1,16 +1,17 @@
 -- name: RecordSteps :many
 -- RecordSteps stores finished steps for the holders of live leases, and returns the key of each stored one. No row for
--- an item: its fence failed, or another transaction holds its attempt. If an execution has a step of such a name already,
--- all fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before now.
+-- an item: the fence failed, or another transaction holds the attempt. If an execution already has a step with one of
+-- the names, all items fail by unique_violation: ON CONFLICT would cost each batch a third. started: took_ms before
+-- now.
 --
--- It decides from the attempt row it locks: every loss of a lease changes that row, except that FlowFabric may change
--- the execution's alone. So a former holder stores nothing, and the next holder sees all steps the former one has
--- stored. The steps of waits are stored by ffx_store_wait, while no worker holds the lease or by its holder.
+-- The locked attempt row decides: every loss of a lease changes the row, except that FlowFabric may change the
+-- execution's row alone. So a former holder stores nothing, and the next holder sees all steps the former one has
+-- stored. The steps of waits are stored by ffx_store_wait, while no worker holds the lease, or by the holder.
 --
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -30,7 +31,7 @@ input AS (
         unnest(@tooks_ms::bigint[]) AS took_ms
 ),
 held AS (
-    -- Those whose leases are live, with their attempts locked.
+    -- The items with live leases, their attempts locked.
     SELECT
         i.partition_key,
         i.execution_id,
@@ -94,9 +95,9 @@ RETURNING
     s.name;
 
 -- name: StoreStep :exec
--- StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if its fence failed or
--- another transaction holds its attempt, by unique_violation if the execution has a step of this name. So it can be sent
--- with the commit. It decides as RecordSteps does.
+-- StoreStep stores a finished step for the holder of a live lease, or fails: by not_null_violation if the fence failed
+-- or another transaction holds the attempt, by unique_violation if the execution already has a step with the name. So
+-- the statement can be sent with the commit. Leases are checked as in RecordSteps.
 --
 -- Used by: engine.InStep.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE; their steps are new).
@@ -135,10 +136,11 @@ VALUES (
 );
 
 -- name: InsertStep :execrows
--- InsertStep stores a finished step of an execution, or the result of a call. No row: it has a finished step of this name.
+-- InsertStep stores a finished step of an execution, or the result of a call. No row: the execution already has a
+-- finished step with the name.
 --
 -- Used by: engine.RecordStep, engine.RecordSteps.
--- Locks: L2 new. The caller holds the execution and its attempt, and has judged the lease.
+-- Locks: L2 new. The caller holds the execution and the attempt, and has checked the lease.
 INSERT INTO ffx_step AS s (
     partition_key, execution_id, name, seq, attempt_index, form, outcome, result, taken, error, tries, started_at_ms, ended_at_ms
 )
@@ -155,7 +157,7 @@ ON CONFLICT (partition_key, execution_id, name) DO UPDATE SET
 WHERE s.outcome = 'called';
 
 -- name: GetStepResult :one
--- GetStepResult reads the result of a step. No row: the execution has no step of this name.
+-- GetStepResult reads the result of a step. No row: the execution has no step with the name.
 --
 -- Used by: engine.RecordStep, engine.RecordSteps.
 -- Locks: none.
@@ -167,8 +169,8 @@ WHERE
     AND s.name = @name;
 
 -- name: ListSteps :many
--- ListSteps reads the steps of an execution, in no order: at most as many as an execution may have. Their results are
--- null unless the caller asks for them.
+-- ListSteps reads the steps of an execution, in no order: at most as many as an execution may have. The results are
+-- null unless the caller asks for results.
 --
 -- Used by: engine.Steps, engine.StepResults.
 -- Locks: none.
@@ -193,10 +195,11 @@ WHERE
     AND s.execution_id = @execution_id;
 
 -- name: DropStepsFrom :execrows
--- DropStepsFrom deletes the steps of an execution from a named one on; '': all. No row: it has none of this name.
+-- DropStepsFrom deletes the steps of an execution from a named one on; '': all. No row: the execution has no step with
+-- the name.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: L2 waits (steps, DELETE). The caller holds the execution and its attempt, so no step is added.
+-- Locks: L2 waits (steps, DELETE). The caller holds the execution and the attempt, so no step is added.
 DELETE FROM ffx_step AS s
 WHERE
     s.partition_key = @partition_key
@@ -214,11 +217,11 @@ WHERE
     );
 
 -- name: ReopenCalls :execrows
--- ReopenCalls asks again for the outcomes of failed calls behind the last step that has succeeded: the execution failed with
--- them. No row: it has no such calls.
+-- ReopenCalls asks again for the outcomes of failed calls behind the last successful step: the execution failed with
+-- these calls. No row: there are no such calls.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: L2 waits (steps, UPDATE). The caller holds the execution and its attempt, so no step is added.
+-- Locks: L2 waits (steps, UPDATE). The caller holds the execution and the attempt, so no step is added.
 UPDATE ffx_step AS s
 SET
     outcome = 'called',

@@ -1,7 +1,7 @@
 -- name: InsertWaitpoint :one
--- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs its token with the newest
--- valid key. The server signs, so neither the token nor the secret is a parameter, which its log may show. No row:
--- there is no key to sign with.
+-- InsertWaitpoint opens a waitpoint of an execution that waits for nothing there yet, and signs the token with the
+-- newest valid key. The server signs, so neither the token nor the secret is a parameter, which the server's log may
+-- show. No row: there is no key to sign with.
 --
 -- Used by: engine.CreateWaitpoint.
 -- Locks: L5 new. The caller holds the execution's row.
@@ -25,8 +25,8 @@ FROM (
 RETURNING token;
 
 -- name: GetOpenWaitpoint :one
--- GetOpenWaitpoint reads a signed waitpoint of an execution by its key, with its token. No row: there is none, or its
--- time is over.
+-- GetOpenWaitpoint reads a signed waitpoint of an execution by key, with the token. No row: there is none, or its time
+-- is over.
 --
 -- Used by: engine.CreateWaitpoint.
 -- Locks: none.
@@ -63,8 +63,9 @@ WHERE
     AND w.execution_id = @execution_id;
 
 -- name: DropWaitpoint :execrows
--- DropWaitpoint closes a waitpoint that nothing waits at, with the signals kept there. No row: it is closed already, or
--- its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals there.
+-- DropWaitpoint closes a waitpoint without a wait, and drops the signals kept there. No row: the waitpoint is closed
+-- already, its time is over, or it belongs to a wait. A place without a token is not closed: others may have signals
+-- there.
 --
 -- Used by: engine.CloseWaitpoint.
 -- Locks: L5 waits (the row, DELETE). The caller holds the execution's row.
@@ -77,7 +78,8 @@ WHERE
     AND w.token <> '';
 
 -- name: GetWaitpointToken :one
--- GetWaitpointToken reads the token of a waitpoint. No row: it is closed, belongs to another execution, or has none.
+-- GetWaitpointToken reads the token of a waitpoint. No row: the waitpoint is closed, belongs to another execution, or
+-- has none.
 --
 -- Used by: operator.WaitpointToken.
 -- Locks: none.
@@ -119,7 +121,7 @@ SELECT count(*) FILTER (WHERE w.token_kid = ANY (@kids::text[]))
 FROM (
     SELECT p.token_kid
     FROM ff_waitpoint_pending AS p
-    WHERE p.partition_key >= 0 -- of all: it goes along the key, and stops
+    WHERE p.partition_key >= 0 -- of all: the scan goes along the key, and stops
     ORDER BY
         p.partition_key,
         p.waitpoint_id
@@ -127,8 +129,8 @@ FROM (
 ) AS w;
 
 -- name: ListWaitpoints :many
--- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution has
--- none. The token does not leave the database, only the beginning of its digest.
+-- ListWaitpoints lists the open waitpoints of an execution, in the order of their ids, after one. An ended execution
+-- has none. The token does not leave the database, only the beginning of the token's digest.
 --
 -- Used by: engine.ListWaitpoints.
 -- Locks: none.
@@ -175,8 +177,8 @@ ORDER BY w.waitpoint_id
 LIMIT @page_size::integer;
 
 -- name: ExpireWaitpoints :one
--- ExpireWaitpoints ends waitpoints that nothing waited at in their time, the oldest first, and returns how many. It deletes
--- those without signals. The others keep their signals for a later wait, without a token.
+-- ExpireWaitpoints ends waitpoints at which nothing waited in time, the oldest first, and returns how many. Waitpoints
+-- without signals are deleted. The others keep their signals for a later wait, without a token.
 --
 -- Used by: upkeep.ExpireWaitpoints.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the UPDATE and the DELETE). Spans partitions.
@@ -219,7 +221,7 @@ deleted AS (
 SELECT count(*) FROM due;
 
 -- name: SweepWaitpoints :one
--- SweepWaitpoints does for waitpoints what SweepSuspensions does for suspensions, as soon as the execution has ended.
+-- SweepWaitpoints sweeps waitpoints as SweepSuspensions sweeps suspensions, as soon as the execution has ended.
 --
 -- Used by: upkeep.SweepWaits.
 -- Locks: L5 skips (waitpoint rows FOR UPDATE, then the DELETE). Spans partitions.

@@ -1,8 +1,8 @@
 -- name: EnsureConsumer :execrows
--- EnsureConsumer creates a named consumer at an event. No row: it exists already, and stays unchanged.
+-- EnsureConsumer creates a named consumer at an event. No row: the consumer exists already, and stays unchanged.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
--- Locks: consumers waits (the key, while another transaction inserts it).
+-- Locks: consumers waits (the key, while another transaction inserts the consumer).
 INSERT INTO ffx_outbox_consumer (outbox, consumer, event_id, updated_at_ms)
 VALUES (
     @outbox::text,
@@ -13,9 +13,9 @@ VALUES (
 ON CONFLICT (outbox, consumer) DO NOTHING;
 
 -- name: TakeConsumer :one
--- TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has it now.
--- Otherwise held_ms is how long another holder keeps it, 0 if the row is locked. If holder had it at seen_event_id,
--- it moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
+-- TakeConsumer extends holder's hold on a consumer by hold_ms, or takes a free consumer. ours: holder has the consumer
+-- now. Otherwise held_ms is how long another holder keeps the consumer, 0 if the row is locked. A consumer holder had
+-- at seen_event_id moves to event_id. No row: there is no such consumer. failing_event_id is 0 if no event fails.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE).
@@ -24,7 +24,7 @@ WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 free AS (
-    -- Its row, if holder has it or it is free.
+    -- The row, if holder has the consumer or the consumer is free.
     SELECT o.outbox
     FROM ffx_outbox_consumer AS o
     WHERE
@@ -38,7 +38,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 taken AS (
-    -- Those rows, updated.
+    -- The row, updated.
     UPDATE ffx_outbox_consumer AS o
     SET
         event_id = CASE
@@ -71,8 +71,8 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: LockConsumer :one
--- LockConsumer locks a consumer that holder has and that is at an event, for the transaction of its handler. No row:
--- another holder has it, it was moved, or its row is locked.
+-- LockConsumer locks holder's consumer at an event, for the transaction of the handler. No row: another holder has the
+-- consumer, the consumer was moved, or the row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE).
@@ -86,7 +86,7 @@ WHERE
 FOR UPDATE SKIP LOCKED;
 
 -- name: AdvanceConsumer :execrows
--- AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event its handler finished, and extends the
+-- AdvanceConsumer moves a consumer, locked by LockConsumer, to the last event the handler finished, and extends the
 -- hold by hold_ms.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
@@ -108,7 +108,7 @@ WHERE
     AND o.event_id = @event_id::bigint;
 
 -- name: NoteFailedTry :execrows
--- NoteFailedTry counts a failed try at a single event, the first that the consumer has to handle, after tries_before
+-- NoteFailedTry counts a failed try at a single event, the first one for the consumer to handle, after tries_before
 -- others. No row: the consumer has moved, another holder has counted in the meantime, or the row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
@@ -140,13 +140,13 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: SetAsideEvent :execrows
--- SetAsideEvent moves a consumer that holder has from from_event_id past an event, and stores that event with the
--- known facts. tries includes the last failed try; it is 0 for an event that cannot be read. No row: another holder
--- has the consumer, it was moved, its other tries were cleared, or the row is locked.
+-- SetAsideEvent moves holder's consumer from from_event_id past an event, and stores the event with the known facts.
+-- tries includes the last failed try; 0 for an event that cannot be read. No row: another holder has the consumer, the
+-- consumer was moved, the other tries were cleared, or the row is locked.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
--- Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, set aside before
--- and locked elsewhere).
+-- Locks: consumers skips (FOR UPDATE, then the UPDATE); consumers waits (the row of the same event, stored before and
+-- locked elsewhere).
 WITH free AS (
     SELECT l.outbox
     FROM ffx_outbox_consumer AS l
@@ -200,8 +200,8 @@ ON CONFLICT (outbox, consumer, event_id) DO UPDATE SET
     set_aside_at_ms = excluded.set_aside_at_ms;
 
 -- name: ReturnConsumer :exec
--- ReturnConsumer releases a consumer that holder has, so another process can take it at once. If it is at
--- seen_event_id, it moves to event_id.
+-- ReturnConsumer releases holder's consumer, so another process can take the consumer at once. A consumer at
+-- seen_event_id moves to event_id.
 --
 -- Used by: events.HandleWith, events.HandleBatches.
 -- Locks: consumers skips (FOR UPDATE, then the UPDATE).
@@ -227,8 +227,8 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: ListConsumers :many
--- ListConsumers returns named consumers, by outbox and name, with the newest event of their outbox, its floor, and
--- how many events they have set aside. failing_event_id is 0 if no event fails.
+-- ListConsumers returns named consumers, by outbox and name, with the newest event and the floor of the outbox, and the
+-- number of events set aside. failing_event_id is 0 if no event fails.
 --
 -- Used by: events.Consumers.
 -- Locks: none. Spans partitions.
@@ -325,8 +325,8 @@ SELECT
     )::bigint AS floor_event_id;
 
 -- name: MoveConsumer :execrows
--- MoveConsumer moves a consumer to an event, forwards or backwards, and clears its failing event. Its holder
--- continues from there. No row: there is no such consumer.
+-- MoveConsumer moves a consumer to an event, forwards or backwards, and clears the failing event. The holder continues
+-- from there. No row: there is no such consumer.
 --
 -- Used by: events.MoveConsumer.
 -- Locks: consumers waits (UPDATE).
@@ -354,7 +354,7 @@ WHERE
     AND o.consumer = @consumer::text;
 
 -- name: ForgetSetAside :execrows
--- ForgetSetAside deletes events a consumer has set aside: one event, or with 0 all.
+-- ForgetSetAside deletes one skipped event of a consumer, or with 0 all.
 --
 -- Used by: events.ForgetSetAside, events.RemoveConsumer.
 -- Locks: consumers waits (DELETE).
@@ -365,8 +365,8 @@ WHERE
     AND (@event_id::bigint = 0 OR s.event_id = @event_id::bigint);
 
 -- name: DropSetAside :one
--- DropSetAside deletes an event a consumer has set aside, and returns it. No row: it is not set aside, or its row is
--- locked.
+-- DropSetAside deletes an event a consumer has set aside, and returns the event. No row: there is no such event, or the
+-- row is locked.
 --
 -- Used by: events.RetrySetAside.
 -- Locks: consumers skips (FOR UPDATE, then the DELETE).
@@ -387,8 +387,8 @@ WHERE
 RETURNING s.event;
 
 -- name: ListStaleConsumers :many
--- ListStaleConsumers returns the named consumers that trimming no longer respects, because no process has worked for
--- them for a week.
+-- ListStaleConsumers returns the named consumers trimming no longer respects, because no process has worked for the
+-- consumer for a week.
 --
 -- Used by: upkeep.TrimOutboxes.
 -- Locks: none.

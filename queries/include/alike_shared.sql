@@ -1,4 +1,4 @@
--- The shared values, rendered once. From here on the queue's trigger is switched off: see it in the schema.
+-- The shared values, rendered once. From here on the queue's trigger is switched off: see the trigger in the schema.
 SELECT
     c.created_at_ms,
     string_to_array(@required_capabilities::text, ',') AS required_capabilities,

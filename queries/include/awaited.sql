@@ -1,5 +1,5 @@
--- Whether the execution ${execution} was called, and its caller has neither ended nor stored its result. If nothing has
--- called it, nothing is looked up.
+-- Whether the execution ${execution} was called, and the caller has neither ended nor stored the result. Without a
+-- caller, nothing is looked up.
 CASE
     WHEN ${execution}.ffx_caller IS NULL THEN false
     ELSE EXISTS (
@@ -19,7 +19,7 @@ CASE
             AND s.execution_id = (${execution}.ffx_caller ->> 'execution_id')::uuid
             AND s.name = ${execution}.ffx_caller ->> 'step'
             AND s.outcome = 'called'
-            -- After a replay of the caller from this step, the step has called others.
+            -- After a replay of the caller from the step, the step has called other executions.
             AND ${execution}.execution_id = ANY (s.called_execution_ids)
     )
 END

@@ -13,7 +13,7 @@ WHERE
     AND (r.created_at_ms, r.execution_id) > (p.created_at_ms, p.execution_id)
     AND r.required_capabilities <@ @capabilities::text[]
     AND (r.kind = ANY (sqlc.narg(kinds)::text[])) IS NOT FALSE
-    -- IS NOT DISTINCT FROM uses no index: the execution is found by its key, whatever other indexes there are.
+    -- IS NOT DISTINCT FROM uses no index: the execution is found by key, whatever other indexes there are.
     AND c.lane_id IS NOT DISTINCT FROM r.lane_id
     AND - c.priority::bigint = r.rank
     AND c.created_at_ms = r.created_at_ms

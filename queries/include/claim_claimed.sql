@@ -1,7 +1,7 @@
 -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
 FROM candidates AS c
 WHERE
-    -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+    -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
     e.ctid = c.row_id
     AND e.partition_key = c.partition_key
     AND e.execution_id = c.execution_id
@@ -23,7 +23,7 @@ RETURNING
         ELSE 'initial'
     END AS attempt_type,
     CASE
-        -- A first attempt has none, so its fields need not be read.
+        -- A first attempt has none, so the fields need not be read.
         WHEN
             c.attempt_state <> 'pending_first_attempt'
             AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text

@@ -1,4 +1,4 @@
--- A claimed row n, without what differs between a new and a resumed attempt.
+-- The columns of a claimed row n that are equal for a new and a resumed attempt.
 n.partition_key,
 n.execution_id,
 n.flow_id,

@@ -1,4 +1,4 @@
--- The execution of an entry r, locked if it is claimable.
+-- The execution of an entry r, locked if claimable.
 FROM ff_exec_core AS t
 WHERE
     t.partition_key = r.partition_key

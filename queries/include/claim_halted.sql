@@ -1,5 +1,5 @@
--- Why this worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half
--- the time of two.
+-- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
+-- time of two.
 SELECT p.subject
 FROM ffx_pause AS p
 WHERE

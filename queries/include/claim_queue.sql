@@ -1,4 +1,4 @@
--- The entries of the lane for this worker, in claim order. Sorted first, so the limit stops the locking. Then their
+-- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
 -- executions are looked up one by one, even by a plan made while both tables were empty.
 SELECT
     q.ctid::tid AS entry_id,

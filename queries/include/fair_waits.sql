@@ -1,5 +1,5 @@
--- Whether an execution holds a place of fair work: it waits for its first start, or, its pause over, for a retry. Other work
--- that comes back has an old place, which the lane served long ago.
+-- Whether an execution holds a place of fair work: the execution waits for the first start or, after the pause, for a
+-- retry. Other returning work has an old place, which the lane served long ago.
 ${of}.lifecycle_phase = 'runnable'
 AND (
     ${of}.attempt_state = 'pending_first_attempt'

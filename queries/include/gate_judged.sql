@@ -9,7 +9,8 @@ SELECT
     (u.held AND u.again_at_ms IS NULL AND coalesce(e.admitted, false)) AS held,
     ffx_past_ms(coalesce(
         u.started_at_ms,
-        -- One that was admitted in the millisecond of an earlier start, and waits for its claim: the start was under the admission before.
+        -- The execution was admitted in the millisecond of an earlier start, and waits for a claim: the start belongs
+        -- to the earlier admission.
         CASE WHEN NOT (a.started_at_ms = u.since_ms AND e.claimable IS TRUE) THEN a.started_at_ms END,
         CASE WHEN e.admitted IS NULL THEN u.admitted_at_ms END
     ), c.now_ms) AS started_at_ms,
@@ -29,7 +30,7 @@ CROSS JOIN LATERAL (
         t.held,
         t.started_at_ms,
         t.by_caller,
-        -- An admission by a clock that was ahead: its start may have another date.
+        -- The clock of the admission was ahead: the start may have another date.
         CASE WHEN t.admitted_at_ms > c.now_ms THEN 0 ELSE t.admitted_at_ms END AS since_ms,
         (
             SELECT min(n.admitted_at_ms)

@@ -1,7 +1,8 @@
 LEFT JOIN LATERAL (
-    -- When the execution of an admission u first started under it, since u.since_ms, NULL: not yet. Of an attempt that was resumed only the last
-    -- time is stored: it may have been resumed after the next admission. A claim that was sent before the admission and saw
-    -- it has stored an earlier start: that of an attempt that is leased, or was after the admission.
+    -- When the execution of an admission u first started under the admission, since u.since_ms, NULL: not yet. For a
+    -- resumed attempt only the last time is stored, which may be after the next admission. A claim sent before the
+    -- admission, but able to see the admission, has stored an earlier start: of an attempt still leased, or leased
+    -- until after the admission.
     SELECT min(
         CASE
             WHEN t.started_at_ms >= u.since_ms OR coalesce(t.ffx_resumed_at_ms, 0) < u.since_ms THEN t.started_at_ms

@@ -1,4 +1,4 @@
--- The limits of an input (gate_partition_key, gate_id) that executions wait for, each once.
+-- The limits of an input (gate_partition_key, gate_id) with waiting executions, each once.
 SELECT
     i.gate_partition_key AS partition_key,
     i.gate_id

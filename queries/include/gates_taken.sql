@@ -1,4 +1,4 @@
--- Of asked those that limit running work and whose rows and rules are free, locked.
+-- The limits of asked on running work whose rows and rules are free, locked.
 SELECT
     a.partition_key,
     a.gate_id,

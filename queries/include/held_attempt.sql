@@ -1,6 +1,6 @@
 LEFT JOIN LATERAL (
-    -- The current attempt cur of the execution e of an item i: the newest up to its pointer. The planner drops the
-    -- columns that nothing reads.
+    -- The current attempt cur of the execution e of an item i: the newest up to the pointer. The planner drops unused
+    -- columns.
     SELECT
         c.ctid::tid AS row_id,
         c.attempt_index,
@@ -13,7 +13,7 @@ LEFT JOIN LATERAL (
         c.ffx_delay_until_ms,
         c.worker_id,
         c.worker_instance_id,
-        -- Another program keeps the ids of its attempt and lease in raw_fields; the library keeps them in the columns.
+        -- Another program keeps the ids of an attempt and a lease in raw_fields; the library uses the columns.
         CASE
             WHEN c.lease_epoch = e.ffx_lease_epoch THEN c.ffx_lease_id::text
             ELSE c.raw_fields ->> 'lease_id'

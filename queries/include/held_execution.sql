@@ -1,5 +1,5 @@
 CROSS JOIN LATERAL (
-    -- The execution e of an item i (partition_key, execution_id). The planner drops the columns that nothing reads.
+    -- The execution e of an item i (partition_key, execution_id). The planner drops unused columns.
     SELECT
         t.ctid::tid AS row_id,
         t.flow_id,

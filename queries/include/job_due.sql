@@ -1,5 +1,6 @@
--- When the job a.name is next due: the instant of its first due item, found by the first entry of an index; 0 if it is
--- due whenever there is one. Null: there is none, or no index can find one. A process plans it anew each time.
+-- When the job a.name is next due: the instant of the first due item, found by the first entry of an index; 0 if any
+-- item makes the job due. Null: there is no item, or no index can find one. Each process plans the expression anew each
+-- time.
 SELECT
     CASE a.name
         WHEN 'expire_leases' THEN (SELECT w.due_at_ms FROM ffx_lease_timer AS w ORDER BY w.due_at_ms LIMIT 1)
@@ -44,7 +45,7 @@ SELECT
         )
         WHEN 'run_schedules' THEN least(
             (SELECT s.next_ms FROM ffx_schedule AS s WHERE s.next_ms IS NOT NULL ORDER BY s.next_ms LIMIT 1),
-            -- A clock was ahead, by more than a minute: RunSchedules recalls what was done by it.
+            -- A clock was ahead, by more than a minute: RunSchedules recalls the schedules written under this clock.
             (
                 SELECT 0 FROM ffx_schedule AS s
                 WHERE greatest(s.last_at_ms, s.changed_at_ms) > (SELECT c.now_ms FROM clock AS c) + 60000
@@ -79,7 +80,7 @@ SELECT
             LIMIT 1
         )
         WHEN 'retain' THEN least(
-            -- Half the range of an instant means for ever: it can still be added to.
+            -- Half the range of an instant means for ever, and leaves space for an addition.
             (
                 SELECT c.committed_at_ms + least(
                     @look_after_ms::bigint,

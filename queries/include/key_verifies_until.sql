@@ -1,7 +1,8 @@
 -- Until when a retired key k verifies.
 coalesce(
     k.ffx_verify_until_ms,
-    -- Retired by another program, which stores no end of the grace: it lasts this long from the arrival of its successor.
+    -- Retired by another program, which stores no end of the grace: the grace lasts this long from the arrival of the
+    -- next key.
     coalesce(
         (
             SELECT min(s.rotated_at_ms)

@@ -1,6 +1,6 @@
--- If the whole page is dated in the future: whether an old event follows it. Takes page (event_id, at_ms). Looks among
--- the next thousand, then at growing distances from the first of the page and from the newest event. An event that
--- follows was written later, so the page is older.
+-- If the whole page is dated in the future: whether an old event follows. Takes page (event_id, at_ms). Looks among the
+-- next thousand, then at growing distances from the first of the page and from the newest event. A following event was
+-- written later, so the page is older.
 SELECT
 FROM (
     SELECT

@@ -1,8 +1,8 @@
--- The reservations of the CTE due, whose rows are locked, are deleted if their lease is over, and else last until its end.
--- A lease that seems over is locked, so no renewal is under way; if it is locked already, the reservation stays as it
--- is.
+-- The reservations of the CTE due, whose rows are locked, are deleted if their lease has ended, and otherwise last
+-- until the lease's end. A seemingly ended lease is locked, so no renewal is under way; if locked already, the
+-- reservation stays unchanged.
 looked AS (
-    -- Those, with the end of a live lease, and whether the lease is over.
+    -- The reservations, with the end of a live lease, and whether the lease has ended.
     SELECT
         d.row_id,
         d.partition_key,
@@ -42,7 +42,7 @@ looked AS (
     ) AS o ON true
 ),
 kept AS (
-    -- Those of live leases, which are due at their end.
+    -- The reservations of live leases, due at the lease's end.
     UPDATE ffx_budget_reservation AS r
     SET expires_at_ms = l.live_until_ms
     FROM looked AS l
@@ -59,7 +59,7 @@ kept AS (
     RETURNING 1 AS one
 ),
 dropped AS (
-    -- Those of leases that are over.
+    -- The reservations of ended leases.
     DELETE FROM ffx_budget_reservation AS r
     USING looked AS l
     WHERE

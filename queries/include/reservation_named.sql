@@ -1,4 +1,4 @@
--- The reservation r is the locked one h, by its address and its key.
+-- The reservation r is the locked one h, by address and key.
 r.ctid = h.row_id
 AND (r.partition_key = h.partition_key) IS TRUE
 AND (r.budget_id = h.budget_id) IS TRUE

@@ -1,4 +1,4 @@
--- The columns of ffx_schedule, all of them in the order of the table: the generated row is the table's.
+-- All columns of ffx_schedule, in the order of the table: the generated row is the table's.
 s.namespace,
 s.name,
 s.declared_by,

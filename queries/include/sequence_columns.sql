@@ -1,4 +1,4 @@
--- The columns of a sequence s with its first member; size: up to 1,001 members are counted.
+-- The columns of a sequence s with the first member; size: up to 1,001 members are counted.
 s.partition_key,
 s.sequence_id,
 s.namespace,

@@ -1,4 +1,4 @@
--- What an admission sets of an execution e.
+-- The columns an admission sets in an execution e.
 eligibility_state = 'eligible_now',
 public_state = 'waiting',
 blocking_reason = 'waiting_for_worker',

@@ -1,4 +1,4 @@
--- What an end sets of an attempt that had its lease until now.
+-- The columns an end sets in an attempt leased until now.
 outcome = ${outcome},
 terminal_at_ms = ${at_ms},
 lease_expires_at_ms = NULL,

@@ -1,4 +1,5 @@
--- Sets an attempt a free of its lease, under a raised epoch, and notes the worker that lost it; the newest 32 are kept.
+-- Frees an attempt a of the lease, under a raised epoch, and notes the worker that lost the lease; the newest 32 are
+-- kept.
 raw_fields = CASE
     WHEN a.worker_instance_id IS NULL THEN a.raw_fields
     ELSE jsonb_set(

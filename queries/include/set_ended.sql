@@ -1,4 +1,4 @@
--- What every end sets of an execution e.
+-- The columns every end sets in an execution e.
 ownership_state = 'unowned',
 eligibility_state = 'not_applicable',
 blocking_reason = NULL,

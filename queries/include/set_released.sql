@@ -1,4 +1,4 @@
--- What makes an execution claimable again that lost its lease: its attempt goes on, under a raised epoch.
+-- Makes an execution claimable again after the loss of a lease: the attempt goes on, under a raised epoch.
 lifecycle_phase = 'runnable',
 ownership_state = 'unowned',
 eligibility_state = 'eligible_now',

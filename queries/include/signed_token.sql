@@ -1,4 +1,4 @@
--- The newest valid key, and the token it signs for a waitpoint of an execution.
+-- The newest valid key, and the token signed with the key for a waitpoint of an execution.
 SELECT
     k.kid,
     k.kid || ':' || ffx_signature(

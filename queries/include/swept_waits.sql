@@ -1,9 +1,9 @@
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 page AS MATERIALIZED (
-    -- The rows of this page of the sweep.
+    -- The rows of the page.
     SELECT
         t.ctid::tid AS row_id,
         t.partition_key,
@@ -16,7 +16,7 @@ page AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 ended AS (
-    -- Those whose executions ended long enough ago, or no longer exist.
+    -- The rows whose executions ended long enough ago, or no longer exist.
     SELECT
         l.row_id,
         p.partition_key,
@@ -43,7 +43,7 @@ ended AS (
     ) AS l
 ),
 deleted AS (
-    -- Those rows, deleted.
+    -- The rows, deleted.
     DELETE FROM ${table} AS t
     USING ended AS d
     WHERE

@@ -1,4 +1,4 @@
--- The oldest events of an outbox that only its readers need.
+-- The oldest events of an outbox which only the readers need.
 SELECT
     c.event_id,
     c.${at_ms} AS at_ms,

@@ -1,5 +1,5 @@
 old AS MATERIALIZED (
-    -- The last event that may be deleted. Takes page (event_id, at_ms, needed) and behind.
+    -- The last event to delete. Takes page (event_id, at_ms, needed) and behind.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -16,7 +16,7 @@ old AS MATERIALIZED (
         )
 ),
 trimmed AS (
-    -- That event and all before it, deleted.
+    -- The event and all before, deleted.
     DELETE FROM ${table} AS c
     WHERE
         c.event_id > @after_event_id::bigint

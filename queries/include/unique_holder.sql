@@ -1,4 +1,4 @@
--- Whether the key of unique work t is in force: no row if its holder no longer exists.
+-- Whether the key of unique work t is in force: no row if the holder no longer exists.
 SELECT
     CASE t.lasts
         WHEN 'waiting' THEN e.lifecycle_phase = 'runnable' AND e.attempt_state = 'pending_first_attempt'

@@ -1,4 +1,4 @@
--- The executions x that wait at a budget or limit, in their order. Each is locked, or skipped if another transaction holds it.
+-- The executions x waiting at a budget or limit, in order. Each is locked, or skipped if held by another transaction.
 FROM (
     SELECT
         w.partition_key,

@@ -1,7 +1,7 @@
 -- name: ScanEligible :many
--- ScanEligible pages through the claimable executions of a lane in claim order, after a place in it, with their budgets
--- and quotas. If given, capabilities, kinds and a partition restrict it to executions the capabilities cover, of these
--- kinds, in this partition.
+-- ScanEligible pages through the claimable executions of a lane in claim order, after a place in this order, with their
+-- budgets and quotas. If given, capabilities, kinds and a partition restrict the result to executions the capabilities
+-- cover, of the given kinds, in the given partition.
 --
 -- Used by: interop.EligibleExecutions, interop.ClaimForWorker.
 -- Locks: none. Spans partitions.
@@ -59,8 +59,8 @@ CROSS JOIN LATERAL (
 LIMIT @page_size::integer;
 
 -- name: TakeEligible :many
--- TakeEligible locks the first of the given executions that is still claimable on the lane and not locked elsewhere,
--- and returns its position in the input. No row: there is none.
+-- TakeEligible locks the first given execution still claimable on the lane and not locked elsewhere, and returns the
+-- position in the input. No row: there is none.
 --
 -- Used by: interop.ClaimForWorker.
 -- Locks: L1 skips (the execution's row FOR NO KEY UPDATE).
@@ -86,8 +86,8 @@ CROSS JOIN LATERAL (
 LIMIT 1;
 
 -- name: ReadGrantFacts :one
--- ReadGrantFacts reads the facts a grant, or a lease by one, needs about a locked execution and its current attempt,
--- beside those every operation on a locked execution reads.
+-- ReadGrantFacts reads the facts a grant, or a lease by one, needs about a locked execution and the current attempt,
+-- beside the facts every operation on a locked execution reads.
 --
 -- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.ClaimExecution, interop.IssueGrantAndClaim,
 -- interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution.
@@ -98,7 +98,7 @@ SELECT
     (e.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms,
-    -- For a loss that is counted already.
+    -- For a loss already counted.
     ffx_lost_too_often(greatest(e.lease_reclaim_count, 0) - 1, e.policy, @default_cap::integer)::boolean AS had_lost_too_often,
     -- include grant_attached
     a.ffx_attempt_type,
@@ -180,7 +180,7 @@ WHERE
     AND g.kind = ANY (@kinds::text[]);
 
 -- name: InsertGrant :exec
--- InsertGrant writes a grant. It overwrites one with the same key, which another program may have issued in the same
+-- InsertGrant writes a grant, overwriting one with the same key, which another program may have issued in the same
 -- millisecond.
 --
 -- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant.
@@ -216,7 +216,7 @@ ON CONFLICT (partition_key, grant_id) DO UPDATE SET
     issued_at_ms = excluded.issued_at_ms;
 
 -- name: HoldForGrant :exec
--- HoldForGrant takes a claimable execution out of its lane, for the worker a grant was issued to.
+-- HoldForGrant takes a claimable execution out of the lane, for the worker a grant was issued to.
 --
 -- Used by: interop.IssueClaimGrant, interop.ClaimForWorker.
 -- Locks: L1 held; queue held, by the execution's row.
@@ -236,7 +236,7 @@ WHERE
     AND e.eligibility_state = 'eligible_now';
 
 -- name: EndReclaimedAttempt :exec
--- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows. It raises the epoch,
+-- EndReclaimedAttempt ends an attempt whose worker fell silent and which another attempt follows, and raises the epoch,
 -- so the former holder is refused.
 --
 -- Used by: interop.ReclaimExecution.

@@ -1,6 +1,6 @@
 -- name: ListSigningKeys :many
--- ListSigningKeys reads the keys that may sign, the preferred one first. The caller takes the first valid key: ids
--- and secrets are as another program stored them.
+-- ListSigningKeys reads the keys for signing, the preferred one first. The caller takes the first valid key: ids and
+-- secrets are as stored by another program.
 --
 -- Used by: interop.IssueClaimGrant, interop.ClaimForWorker, interop.IssueReclaimGrant, operator.ReissueToken.
 -- Locks: none.
@@ -15,8 +15,8 @@ ORDER BY
 LIMIT 16;
 
 -- name: GetVerifyingKey :one
--- GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one that is still in its
--- grace. No row: there is no such key, or no longer.
+-- GetVerifyingKey reads a key that verifies at an instant: an active key, or a retired one within the grace. No row:
+-- there is no such key, or no longer.
 --
 -- Used by: interop.VerifyGrant, interop.ClaimExecution, interop.ClaimFromResumeGrant,
 -- interop.ReclaimExecution.

@@ -1,5 +1,5 @@
 -- name: InsertQuotaPolicy :execrows
--- InsertQuotaPolicy creates a quota policy. No row: it exists.
+-- InsertQuotaPolicy creates a quota policy. No row: the policy exists.
 --
 -- Used by: interop.CreateQuotaPolicy.
 -- Locks: L6 waits (the INSERT, for another one of the same id).
@@ -19,7 +19,7 @@ FROM (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS s
 ON CONFLICT ON CONSTRAINT ff_quota_policy_pkey DO NOTHING;
 
 -- name: GetQuotaPolicy :one
--- GetQuotaPolicy returns the limits of a quota policy. No row: it does not exist.
+-- GetQuotaPolicy returns the limits of a quota policy. No row: the policy does not exist.
 --
 -- Used by: interop.GetQuotaPolicy.
 -- Locks: none.

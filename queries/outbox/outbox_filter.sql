@@ -1,6 +1,6 @@
 -- name: ListEventExecutions :many
--- ListEventExecutions returns the columns of executions that events carry beside their own. No row: the execution
--- does not exist.
+-- ListEventExecutions returns the columns of executions carried by events beside their own. No row: the execution does
+-- not exist.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none.
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ListFlowInstances :many
--- ListFlowInstances returns the namespaces and instance tags of flows, for events without them. No row: the flow does
+-- ListFlowInstances returns the namespaces and instance tags of flows, for events without either. No row: the flow does
 -- not exist.
 --
 -- Used by: events.Subscribe, events.Handle.

@@ -1,13 +1,13 @@
 -- name: GetOutboxState :one
--- GetOutboxState returns the last value of the sequence of an outbox (0 before its first id), whether that is the
--- sequence its readers rely on, whether the server is a standby, and the floor of the outbox. witness names processes
--- of the server that run until it stops or crashes. readable: the role may read the sequence; otherwise last_event_id
+-- GetOutboxState returns the last value of the sequence of an outbox (0 before the first id), whether the readers can
+-- rely on the sequence, whether the server is a standby, and the floor of the outbox. witness names processes of the
+-- server that run until the server stops or crashes. readable: the role may read the sequence; otherwise last_event_id
 -- means nothing.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none. Spans partitions.
 SELECT
-    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
+    -- Without the right PostgreSQL 18 returns NULL, as for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(s.seqrelid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.seqrelid), 0)
         ELSE 0
@@ -21,8 +21,8 @@ SELECT
         (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = @outbox::text),
         0
     )::bigint AS floor_event_id,
-    -- The start of the server and its processes that belong to no session: checkpointer, writers, launcher. A crash
-    -- ends them all, and others replace them. If none is visible, the present session stands in for them.
+    -- The start of the server and the processes that belong to no session: checkpointer, writers, launcher. A crash
+    -- ends all these, and others replace them. If none is visible, the present session replaces them.
     (
         ARRAY[extract(EPOCH FROM pg_postmaster_start_time())::text] || (
             SELECT array_agg(a.pid::text || '/' || coalesce(extract(EPOCH FROM a.backend_start)::text, '') ORDER BY a.pid)
@@ -38,8 +38,8 @@ FROM pg_catalog.pg_sequence AS s
 WHERE s.seqrelid = to_regclass(pg_get_serial_sequence(@outbox_table::text, 'event_id'))::oid;
 
 -- name: ListOutboxWriters :many
--- ListOutboxWriters returns the open transactions that may have inserted into an outbox: all that hold the lock an
--- INSERT takes before it takes an id, and keeps until the transaction ends. The process id is 0 for a prepared
+-- ListOutboxWriters returns the open transactions that may have inserted into an outbox: all holders of the lock an
+-- INSERT takes before taking an id, and keeps until the transaction ends. The process id is 0 for a prepared
 -- transaction.
 --
 -- Used by: events.Subscribe, events.Handle.
@@ -57,7 +57,7 @@ WHERE
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
 -- name: GetWitnessRuns :one
--- GetWitnessRuns returns whether the processes GetOutboxState named still run. While they do, the server has not
+-- GetWitnessRuns returns whether the processes GetOutboxState named still run. As long as they do, the server has not
 -- crashed and has not been replaced by another one, so no id was assigned twice. Any session may ask.
 --
 -- Used by: events.Subscribe, events.Handle.
@@ -73,7 +73,7 @@ SELECT (
 )::boolean AS runs;
 
 -- name: GetLastEvent :one
--- GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or its floor if that is greater.
+-- GetLastEvent returns the greatest event id of an outbox up to up_to_event_id, or the floor if greater.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none; one snapshot. Spans partitions.

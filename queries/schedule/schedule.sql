@@ -1,7 +1,7 @@
 -- name: TakeDueSchedules :many
--- TakeDueSchedules locks the schedules that are due, the first ones first, from a time on: behind it stand the dead entries
--- of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile has no row,
--- nor has one that is locked.
+-- TakeDueSchedules locks the due schedules, the first ones first, from a time on: before this time the index has the
+-- dead entries of earlier ticks, as long as a snapshot may see them. A schedule another process has moved on meanwhile
+-- has no row, nor has a locked one.
 --
 -- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE).
@@ -16,8 +16,8 @@ LIMIT @batch_size::integer
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: RecallSchedules :execrows
--- RecallSchedules makes schedules due that were changed, or acted on, more than a minute in the future: the clock was ahead.
--- Their next tick is the first one from now on, for which 0 stands. A paused one stays paused.
+-- RecallSchedules makes schedules due whose last change or tick is more than a minute in the future: the clock was
+-- ahead. Their next tick is the first one from now on, stored as 0. A paused one stays paused.
 --
 -- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -50,8 +50,8 @@ WHERE
     AND s.name = a.name;
 
 -- name: HastenQueuedTicks :execrows
--- HastenQueuedTicks makes those of some schedules due whose tick waits for an execution that has ended. One that is locked is
--- left out: it is due later by itself.
+-- HastenQueuedTicks makes schedules due whose tick waits for an execution that has ended. A locked one is left out, and
+-- becomes due later by itself.
 --
 -- Used by: upkeep.RunSchedules.
 -- Locks: schedules skips (FOR NO KEY UPDATE, then the UPDATE).
@@ -117,8 +117,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: TakeOrderedSequences :many
--- TakeOrderedSequences locks the sequences of due ticks. It returns the ticks, by ord (from 0), whose sequence another
--- transaction holds. A sequence that does not exist, or is now locked, has no row.
+-- TakeOrderedSequences locks the sequences of due ticks, and returns the ticks, by ord (from 0), whose sequence another
+-- transaction holds. A missing sequence, or one now locked for the caller, has no row.
 --
 -- Used by: upkeep.RunSchedules.
 -- Locks: sequences skips (FOR NO KEY UPDATE).
@@ -149,8 +149,8 @@ LEFT JOIN LATERAL (
 WHERE l.taken IS NOT TRUE;
 
 -- name: TakeOrderedKeys :many
--- TakeOrderedKeys locks the unique keys of due ticks. It returns the ticks, by ord (from 0), whose key another transaction
--- holds. A key that does not exist, or is now locked, has no row.
+-- TakeOrderedKeys locks the unique keys of due ticks, and returns the ticks, by ord (from 0), whose key another
+-- transaction holds. A missing key, or one now locked for the caller, has no row.
 --
 -- Used by: upkeep.RunSchedules.
 -- Locks: keys skips (rows FOR NO KEY UPDATE).
@@ -176,8 +176,8 @@ LEFT JOIN LATERAL (
 WHERE l.taken IS NOT TRUE;
 
 -- name: MoveSchedules :one
--- MoveSchedules stores the last ticks of locked schedules, and when they are due again. An instant of 0 stands for none. It
--- returns when the first schedule is due after the time of the call, of these and of all others; 0 if none is.
+-- MoveSchedules stores the last ticks of locked schedules, and when each is due again. An instant of 0 means none.
+-- Returns when the first of all schedules is due after the time of the call; 0 if none is.
 --
 -- Used by: upkeep.RunSchedules, schedule.Put, schedule.Declare, schedule.Resume, schedule.Trigger.
 -- Locks: schedules held (UPDATE).
@@ -222,7 +222,7 @@ SELECT
     coalesce(least(
         (SELECT min(m.next_ms) FROM moved AS m),
         (
-            -- The statement still sees those schedules where they were: due before.
+            -- The statement still sees the schedules at their former times: due before.
             SELECT t.next_ms
             FROM ffx_schedule AS t
             WHERE t.next_ms > @after_ms::bigint
@@ -249,8 +249,8 @@ SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms;
 
 -- name: PutSchedules :exec
--- PutSchedules creates schedules, and changes those of the same names. One that is the same already is left alone. The
--- next time of one whose times have not changed stays. A paused one stays paused, unless it was paused as vanished.
+-- PutSchedules creates schedules, and changes existing ones with the same names. An equal one is left alone. If the
+-- times have not changed, the next time stays. A paused schedule stays paused, unless paused as vanished.
 --
 -- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (in array order). The caller sorts by name.
@@ -373,7 +373,7 @@ WHERE
     );
 
 -- name: LockSchedule :one
--- LockSchedule locks a schedule and reads it. No row: it does not exist.
+-- LockSchedule locks a schedule and returns it. No row: the schedule does not exist.
 --
 -- Used by: schedule.Resume, schedule.Trigger.
 -- Locks: schedules waits (FOR NO KEY UPDATE).
@@ -386,7 +386,8 @@ WHERE
 FOR NO KEY UPDATE;
 
 -- name: LockDueSchedules :many
--- LockDueSchedules locks and reads the given schedules that are due: their times may change before a tick is acted on.
+-- LockDueSchedules locks and returns the due ones among the given schedules: their times may change before a tick is
+-- acted on.
 --
 -- Used by: schedule.Put, schedule.Declare.
 -- Locks: schedules waits (FOR NO KEY UPDATE, in array order). The caller sorts by name.
@@ -407,8 +408,8 @@ CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: LockDeclaredSchedules :many
--- LockDeclaredSchedules locks the schedules of a set, and those of the given names, and returns which the set declares
--- (declared).
+-- LockDeclaredSchedules locks the schedules of a set, and others with the given names, and returns which ones the set
+-- declares (declared).
 --
 -- Used by: schedule.Declare.
 -- Locks: schedules waits (FOR UPDATE, by name).
@@ -453,8 +454,8 @@ WHERE
     AND s.name = ANY (@names::text[]);
 
 -- name: PauseSchedules :execrows
--- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As vanished
--- it pauses only those that run.
+-- PauseSchedules pauses schedules; a waiting tick is dropped. A paused one keeps its instant, and gets the reason. As
+-- vanished, only running schedules are paused.
 --
 -- Used by: schedule.Pause, schedule.Declare.
 -- Locks: schedules waits (UPDATE).
@@ -471,7 +472,7 @@ WHERE
     AND (NOT sqlc.arg(vanished)::boolean OR s.paused_at_ms IS NULL);
 
 -- name: GetSchedule :one
--- GetSchedule reads a schedule. No row: it does not exist.
+-- GetSchedule reads a schedule. No row: the schedule does not exist.
 --
 -- Used by: schedule.Describe, schedule.Backfill.
 -- Locks: none.

@@ -1,6 +1,6 @@
 -- name: TakeForeignMembers :many
--- TakeForeignMembers locks those of the given members of flows that wait for their first attempt, skipping rows another
--- transaction holds. The caller reads afterwards whether their dependencies block them.
+-- TakeForeignMembers locks the given members of flows that wait for their first attempt, skipping rows another
+-- transaction holds. The caller reads afterwards which members dependencies block.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE). The flows are locked by the caller, exclusively.
@@ -32,8 +32,8 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: ReadInboundGroups :many
--- ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many of these
--- are staged and not applied yet, and the current group row. No row: no edge leads to the member.
+-- ReadInboundGroups returns the dependencies of members in numbers: how many edges lead to each, how many are staged
+-- and not applied yet, and the current group row. No row: no edge leads to the member.
 --
 -- Used by: schema.Adopt.
 -- Locks: L3 waits (group rows FOR UPDATE in array order, under the exclusive lock of the flow). The caller sorts by
@@ -84,11 +84,10 @@ LEFT JOIN LATERAL (
 WHERE d.edges > 0;
 
 -- name: TakeForeign :many
--- TakeForeign locks executions another program created, or left half-done, and returns the facts from which their new
--- state follows, among them those of their documents. It skips rows that another transaction holds or that have joined
--- a flow since they were found. held (dependencies block the execution) and quota_partition come back as they were
--- given. A time that there is none of is the least bigint, a missing text is empty. capabilities and budgets are arrays
--- as text.
+-- TakeForeign locks executions another program created, or left half-done, and returns the facts that determine their
+-- new state, including facts from their documents. Rows another transaction holds, or which have joined a flow since
+-- the scan, are skipped. held (dependencies block the execution) and quota_partition come back unchanged. A missing
+-- time is the least bigint, a missing text is empty. capabilities and budgets are arrays as text.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -192,10 +191,10 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: AdoptExecutions :many
--- AdoptExecutions converts executions to the form of the library: it fills the columns, and, if an execution moves,
--- writes its state. The values follow from what TakeForeign returned, in its forms. gated: the execution waits for its
--- budgets or quota. bad_attachments: a text in the place of one of their ids, empty if all are ids. Returns the changed
--- ones. Canonical rows stay unchanged.
+-- AdoptExecutions converts executions to the form of the library by filling the columns and, if an execution moves,
+-- writing the state. The values follow from the result of TakeForeign, in the same forms. gated: the execution waits
+-- for budgets or the quota. bad_attachments: a text in the place of the id of a budget or quota, empty if all are ids.
+-- Returns the changed ones. Canonical rows stay unchanged.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 held.

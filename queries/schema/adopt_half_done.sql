@@ -1,6 +1,6 @@
 -- name: TakeHalfDone :many
--- TakeHalfDone locks those of the given executions no other transaction holds. The caller reads afterwards which facts
--- they lack.
+-- TakeHalfDone locks the given executions no other transaction holds. The caller reads afterwards which facts are
+-- missing.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).
@@ -41,7 +41,7 @@ CROSS JOIN LATERAL (
 
 -- name: HealEnded :exec
 -- HealEnded takes the leases of executions another program ended, and settles their attempts: from now on their holders
--- are refused. A negative attempt_index means that there is no attempt to settle.
+-- are refused. A negative attempt_index: there is no attempt to settle.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 held; L2 held; L7 new.
@@ -105,8 +105,8 @@ healed_attempts AS (
 WHERE r.leased;
 
 -- name: RetellEnded :execrows
--- RetellEnded stores the public state of locked executions that have ended, as the view derives it. Another program
--- left an earlier state there.
+-- RetellEnded stores the public state of locked, ended executions, as derived by the view. Another program left an
+-- earlier state there.
 --
 -- Used by: schema.Adopt.
 -- Locks: L1 held.
@@ -135,12 +135,12 @@ WHERE
     AND v.state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped');
 
 -- name: RepointExecutions :execrows
--- RepointExecutions corrects the pointers of locked executions. An execution that waits for a new attempt points to
--- the one after its newest; one whose interrupted attempt goes on points to that attempt. It changes their attempts
--- to match.
+-- RepointExecutions corrects the pointers of locked executions. An execution waiting for a new attempt points to the
+-- one after the newest; if an interrupted attempt goes on, the pointer names this attempt. The attempts are changed to
+-- match.
 --
 -- Used by: schema.Adopt.
--- Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of its execution).
+-- Locks: L1 held; L2 waits (the interrupted attempt, or the failed one, under the lock of the execution).
 WITH input AS (
     -- The executions.
     SELECT

@@ -1,17 +1,17 @@
 -- name: AppendFrames :many
 -- AppendFrames appends durable frames to the streams of attempts, for the holders of live leases; ord (from 0) is the
--- input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids. No
--- row for an item: its fence failed, its stream has another number of frames than asked for, or another transaction holds
--- its attempt or has just changed it; none of its frames was appended.
+-- input position. Frames of an item are a slice of the arrays of frames, from first to last, and get consecutive ids.
+-- No row for an item: the fence failed, the stream has another number of frames than asked for, or another transaction
+-- holds the attempt or has just changed the row; no frame of the item was appended.
 --
--- The update of the attempt compares the fence, orders the frames by its lock and takes their ids. So ids of a stream
--- increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the attempt,
--- except that FlowFabric may have changed the execution alone, which is read without a lock.
+-- The update of the attempt compares the fence, orders the frames by the row lock and takes their ids. So ids of a
+-- stream increase in the order of commits, and a reader behind an id misses none. Every loss of a lease changes the
+-- attempt, except that FlowFabric may have changed the execution alone, which is read without a lock.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 skips (attempt rows FOR NO KEY UPDATE, then the UPDATE; their frames are new).
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -60,7 +60,7 @@ moved AS (
             t.partition_key = i.partition_key
             AND t.execution_id = i.execution_id
             AND t.attempt_index = i.attempt_index
-            -- The fence, written so that the planner uses no index on the expiry for it.
+            -- The fence, written to keep the planner from an index on the expiry.
             AND t.lease_epoch = i.lease_epoch
             AND t.lease_expires_at_ms > (SELECT now_ms FROM clock)
             AND (i.behind < 0 OR coalesce(t.ffx_stream_frames, 0) = i.behind)
@@ -69,7 +69,7 @@ moved AS (
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS t
     WHERE
-        -- A row changed between snapshot and lock is not found under its ctid and stays unchanged.
+        -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
         a.ctid = t.row_id
         AND a.partition_key = i.partition_key
         AND a.execution_id = i.execution_id
@@ -88,7 +88,7 @@ moved AS (
         a.ffx_stream_durable
 ),
 appended AS (
-    -- The frames. The place of a frame before the last one of its item is negative or 0.
+    -- The frames. The place of a frame before the last one of the item is negative or 0.
     INSERT INTO ff_stream_frame (
         partition_key, execution_id, attempt_index, ts_ms, seq, mode, created_at_ms, ffx_lease_epoch, ffx_number,
         ffx_durable, fields
@@ -129,7 +129,7 @@ FROM moved AS m;
 -- behind, which is negative for any number.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
--- Locks: L2 held (the attempt row, UPDATE). The caller has judged the lease.
+-- Locks: L2 held (the attempt row, UPDATE). The caller has checked the lease.
 UPDATE ff_attempt AS a
 SET
     -- include stream_moved: frames = sqlc.arg(frames)::integer, durable = sqlc.arg(durable)::integer, now = ffx_now_ms(sqlc.narg(now_ms))
@@ -145,8 +145,8 @@ RETURNING
     a.ffx_stream_durable::bigint AS durable;
 
 -- name: InsertFrames :exec
--- InsertFrames inserts frames of any mode, with the ids MoveStream has taken. seq, number and durable are those of its
--- answer; a frame's place is 0 for the last one and negative before it.
+-- InsertFrames inserts frames of any mode, with the ids MoveStream has taken. seq, number and durable come from
+-- MoveStream's result; a frame's place is 0 for the last one and negative before.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
 -- Locks: L2 new. The caller holds the attempt.

@@ -1,9 +1,9 @@
 -- name: MergeSummary :one
--- MergeSummary merges patches into the document of an attempt, in array order, and returns its version after them and the
--- size of the document in bytes. kept: summary frames of the attempt, these included.
+-- MergeSummary merges patches into the document of an attempt, in array order, and returns the new version and the size
+-- of the document in bytes. kept: summary frames of the attempt, the patches included.
 --
 -- Used by: stream.Append, stream.AppendBatch, stream.AppendEach.
--- Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes it.
+-- Locks: L2 held (the summary row, UPDATE). The caller holds the attempt, without which no statement writes the row.
 INSERT INTO ff_stream_summary AS s (
     partition_key, execution_id, attempt_index, document_json, version, patch_kind, last_updated_ms, first_applied_ms,
     ffx_kept
@@ -24,7 +24,7 @@ RETURNING
     octet_length(s.document_json::text)::integer AS size;
 
 -- name: GetStreamSummary :one
--- GetStreamSummary reads the document the summary frames of an attempt have made. No row: it has none.
+-- GetStreamSummary reads the document the summary frames of an attempt have made. No row: the attempt has none.
 --
 -- Used by: stream.ReadSummary.
 -- Locks: none.

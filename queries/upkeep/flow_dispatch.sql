@@ -17,9 +17,9 @@ ORDER BY c.event_id
 LIMIT @page_size;
 
 -- name: TakeUpstreams :many
--- TakeUpstreams locks the executions of undispatched events, and returns, by ord, which of them the caller may act
--- for: taken is false if another transaction holds the execution. A deleted one needs no lock. replayed: it was set
--- to run again since the event, and its next end counts instead.
+-- TakeUpstreams locks the executions of undispatched events, and returns, by ord, for which the caller may act: taken
+-- is false if another transaction holds the execution. A deleted one needs no lock. replayed: the execution was set to
+-- run again since the event, and its next end counts instead.
 --
 -- Used by: upkeep.DispatchCompletions.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
@@ -60,8 +60,8 @@ LEFT JOIN LATERAL (
 ) AS e ON true;
 
 -- name: ClaimCompletions :many
--- ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or another
--- dispatcher holds it.
+-- ClaimCompletions marks completion events as dispatched. No row: the event is dispatched already, or held by another
+-- dispatcher.
 --
 -- Used by: upkeep.DispatchCompletions.
 -- Locks: L7 skips (event rows FOR UPDATE, then the UPDATE).

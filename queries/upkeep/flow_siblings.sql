@@ -20,8 +20,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: TakeSiblingCancels :many
--- TakeSiblingCancels locks those of the given groups, by ord (from 0), that are on the list of pending cancels. No
--- row: the group is not on it, or another transaction holds the entry.
+-- TakeSiblingCancels locks the given groups, by ord (from 0), on the list of pending cancels. No row: the list has no
+-- entry for the group, or another transaction holds the entry.
 --
 -- Used by: upkeep.CancelSiblings.
 -- Locks: L7 skips (rows of the list FOR UPDATE). The flows are locked by the caller, exclusively.
@@ -45,9 +45,8 @@ CROSS JOIN LATERAL (
 ) AS p;
 
 -- name: TakeGroups :many
--- TakeGroups locks the given groups and returns them, by ord (from 0), with the number of edges into them that are
--- staged and not applied yet. taken is false if another transaction holds the group; has_group is false if it has no
--- row.
+-- TakeGroups locks the given groups and returns each, by ord (from 0), with the number of staged inbound edges not
+-- applied yet. taken is false if another transaction holds the group; has_group is false if the group has no row.
 --
 -- Used by: upkeep.CancelSiblings.
 -- Locks: L3 skips (group rows FOR UPDATE in array order). The caller sorts by (partition_key, downstream_eid), and holds
@@ -107,8 +106,8 @@ LEFT JOIN LATERAL (
 ) AS g ON true;
 
 -- name: ListSiblings :many
--- ListSiblings returns the upstreams of decided groups that have not ended and are not counted, by ord of the group,
--- each with the other executions that depend on it.
+-- ListSiblings returns the unended, uncounted upstreams of decided groups, by ord of the group, each with the other
+-- dependent executions.
 --
 -- Used by: upkeep.CancelSiblings.
 -- Locks: none. The flows are locked by the caller, exclusively: no upstream ends meanwhile.
@@ -178,7 +177,7 @@ ORDER BY
 -- ClearSiblingCancels removes groups from the list of pending cancels.
 --
 -- Used by: upkeep.CancelSiblings.
--- Locks: L3 held; L7 held. A group without a row has only its row in the list.
+-- Locks: L3 held; L7 held. A group without a row has only an entry in the list.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

@@ -1,7 +1,7 @@
 -- name: ScanFlowSummaries :many
--- ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key. It returns how
--- many members each has ever had, and whether its summary is settled: it says that all members have ended, and since
--- it was written the flow has had no new members and no replay.
+-- ScanFlowSummaries returns the first page_size flows after a place in the order of the primary key. Returns how many
+-- members each has ever had, and whether the summary is settled: the summary says that all members have ended, and
+-- since then the flow has had no new members and no replay.
 --
 -- Used by: upkeep.SummariseFlows.
 -- Locks: none. Spans partitions.
@@ -39,14 +39,14 @@ ORDER BY
     p.flow_id;
 
 -- name: ReadMemberCounts :many
--- ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the state of the flow that
--- follows from them. now_ms is the time of the counts: whatever had been committed by then is in them. A flow without
--- members has no row.
+-- ReadMemberCounts counts the members of flows by state, each in one bucket, and returns the resulting state of the
+-- flow. now_ms is the time of the counts, which include everything committed by then. A flow without members has no
+-- row.
 --
 -- Used by: upkeep.SummariseFlows.
 -- Locks: none.
 WITH clock AS MATERIALIZED (
-    -- The time of the counts: the statement's start, which is before its snapshot.
+    -- The time of the counts: the statement's start, which is before the snapshot.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 input AS (
@@ -132,14 +132,14 @@ ORDER BY
     i.flow_id;
 
 -- name: SummariseFlows :execrows
--- SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A flow that was deleted gets
--- none. An equal summary is written only if its flow has changed since; a newer one, or one another transaction holds,
--- stays unchanged. Returns how many it wrote.
+-- SummariseFlows writes counts of members, taken at now_ms, into the summaries of flows. A deleted flow gets none. An
+-- equal summary is written only if the flow has changed since; a newer one, or one another transaction holds, stays
+-- unchanged. Returns the number of written summaries.
 --
--- The counts are of an earlier statement, which holds nothing meanwhile. If two processes count a flow, and the one that
--- counted first writes last, it finds the later time in the summary and writes nothing: the time is compared on the
--- locked row, or, if that has been inserted since, on the row of the conflict. If the flow has changed between the
--- counts and this write, the summary is older than the change, so the next round counts again.
+-- The counts are of an earlier statement, which holds nothing meanwhile. If two processes count a flow, and the first
+-- to count writes last, the later time in the summary keeps it from writing: the time is compared on the locked row or,
+-- for a row inserted since, on the row of the conflict. If the flow has changed between the counts and the write, the
+-- summary is older than the change, so the next round counts again.
 --
 -- Used by: upkeep.SummariseFlows.
 -- Locks: L0 skips (flow rows FOR KEY SHARE, which conflicts only with deleting the flow, and rows of summaries FOR NO

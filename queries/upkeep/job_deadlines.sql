@@ -1,7 +1,7 @@
 -- name: ScanOverdue :many
--- ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. It reads the column
--- of the library, or deadline_at_ms if that was never written. Another program also keeps the wake-up of a delay in
--- deadline_at_ms, except for a retry, whose wake-up is in raw_fields. finished: another program ended it.
+-- ScanOverdue finds executions whose execution deadline has passed, oldest first, after a position. Reads the column of
+-- the library, or deadline_at_ms if the column was never written. Another program also keeps the end of a delay in
+-- deadline_at_ms, except for a retry, whose delay is in raw_fields. finished: another program ended the execution.
 --
 -- Used by: upkeep.ExpireDeadlines.
 -- Locks: none. Spans partitions.
@@ -64,8 +64,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: SettleDeadlines :execrows
--- SettleDeadlines negates the deadlines of executions another program ended, so no scan returns them again. The library
--- negates the deadline when it ends an execution.
+-- SettleDeadlines negates the deadlines of executions another program ended, so no scan returns the executions again.
+-- The library negates the deadline when ending an execution.
 --
 -- Used by: upkeep.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the UPDATE).
@@ -99,7 +99,7 @@ WHERE
     AND e.execution_id = f.execution_id;
 
 -- name: TakeOverdue :many
--- TakeOverdue locks the first max_items of the given executions that are unfinished, due and not locked elsewhere.
+-- TakeOverdue locks the first max_items of the given executions that are unfinished, overdue and not locked elsewhere.
 --
 -- Used by: upkeep.ExpireDeadlines.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE).

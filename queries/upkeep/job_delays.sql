@@ -1,11 +1,11 @@
 -- name: PromoteDelayed :many
--- PromoteDelayed makes delayed executions claimable whose time has come. It returns one row per execution with its
--- lane, and whether it was promoted: if it is not delayed any more, the statement only clears the delay. It leaves an
--- execution whose deadline has passed too to the deadline job. An execution that names a budget or quota goes to its
--- gate.
+-- PromoteDelayed makes delayed executions claimable whose time has come. Returns one row per execution with the lane,
+-- and whether the execution was promoted: if the execution is not delayed any more, the statement only clears the
+-- delay. An execution whose deadline has passed too is left to the deadline job. An execution with a budget or quota
+-- goes to the gate.
 --
--- Retries of fair work need new places in the same transaction, so they are promoted with fair_retries only. Without it
--- they are returned as they are, with fair, the share.
+-- Retries of fair work need new places in the same transaction, so fair_retries is needed to promote such retries.
+-- Otherwise these retries are returned unchanged, with fair, the share.
 --
 -- Used by: upkeep.PromoteDelayed.
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, then the guarded UPDATE). Spans partitions.

@@ -1,22 +1,22 @@
 -- name: TakeJobs :many
--- TakeJobs extends the hold on the jobs that holder has by hold_ms, takes free jobs, and returns when each of the given
--- jobs is next due. With a hold_ms of 0 it takes none, and writes nothing. ours: holder has the job, or the job is free
--- but its row is locked, so no process can take it. due_at_ms: the instant of the first due item, past or future; the
--- last possible instant if there is none, or if no index can find one. Every row has the given lanes that have entries
--- in the queue.
+-- TakeJobs extends holder's hold on jobs by hold_ms, takes free jobs, and returns when each of the given jobs is next
+-- due. With a hold_ms of 0 no job is taken, and nothing is written. ours: holder has the job, or the job is free but
+-- the row is locked, so no process can take the job. due_at_ms: the instant of the first due item, past or future; the
+-- last possible instant if there is none, or if no index can find one. Every row has the given lanes with entries in
+-- the queue.
 --
 -- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 asked AS (
-    -- The jobs this process does.
+    -- The jobs the process does.
     SELECT unnest(@names::text[]) AS name
 ),
 free AS (
-    -- Those this process holds, and free ones.
+    -- The jobs the process holds, and free ones.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
@@ -30,7 +30,7 @@ free AS (
     FOR UPDATE SKIP LOCKED
 ),
 kept AS (
-    -- Those rows, updated.
+    -- The rows, updated.
     UPDATE ffx_job AS j
     SET
         holder = @holder::text,
@@ -40,7 +40,7 @@ kept AS (
     RETURNING j.name
 ),
 first AS (
-    -- Jobs that have never had a holder.
+    -- Jobs without any holder so far.
     INSERT INTO ffx_job (name, holder, held_until_ms)
     SELECT
         a.name,
@@ -102,7 +102,7 @@ CROSS JOIN LATERAL (
 ORDER BY a.name;
 
 -- name: ReturnJobs :exec
--- ReturnJobs releases the jobs that holder has, so other processes can take them at once.
+-- ReturnJobs releases holder's jobs, so other processes can take the jobs at once.
 --
 -- Used by: upkeep.ReturnJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE).
@@ -118,7 +118,7 @@ FROM (
 WHERE j.name = f.name;
 
 -- name: ListQueuedAmong :many
--- ListQueuedAmong returns those of the given lanes that have entries in the queue.
+-- ListQueuedAmong returns the given lanes with entries in the queue.
 --
 -- Used by: engine.QueuedLanes.
 -- Locks: none. Spans partitions.

@@ -52,8 +52,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ForgetTimeouts :execrows
--- ForgetTimeouts clears timeouts of attempts whose lease another program took away, so no scan returns them again. The
--- library clears the timeout when it takes a lease away. An attempt that was leased again has a new timeout.
+-- ForgetTimeouts clears timeouts of attempts whose lease another program took away, so no scan returns the attempts
+-- again. The library clears the timeout when taking a lease away. An attempt leased again has a new timeout.
 --
 -- Used by: upkeep.ExpireAttempts.
 -- Locks: L2 skips (attempt rows FOR UPDATE, then the UPDATE).
@@ -93,12 +93,12 @@ WHERE
     AND a.attempt_index = l.attempt_index;
 
 -- name: TakeTimedOut :many
--- TakeTimedOut locks the first max_items of the given attempts, with their executions, that are still running, leased
--- by the library, overdue, and not locked elsewhere.
+-- TakeTimedOut locks the first max_items of the given attempts, with their executions, if still running, leased by the
+-- library, overdue, and not locked elsewhere.
 --
 -- Used by: upkeep.ExpireAttempts.
--- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
--- own columns.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). Only columns of the locked
+-- rows decide.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,

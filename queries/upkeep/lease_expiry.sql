@@ -1,19 +1,19 @@
 -- name: LookAtLeases :many
--- LookAtLeases takes, after a position, the timers of about max_items leases that are due, and returns the leases
--- that have run out, oldest first. Every row has the position reached; if no lease has run out, a single row has only
--- that. No row: no timer is due.
+-- LookAtLeases takes, after a position, the due timers of about max_items leases, and returns the expired leases,
+-- oldest first. Every row has the position reached; if no lease has expired, a single row has only the position. No
+-- row: no timer is due.
 --
--- The timers are replaced. A lease that was given back, or whose execution is gone, gets none. A renewed lease gets a
--- timer for its next expiry. An expired lease stays due as long as its attempt has the lease, with a timer before the
--- first one taken here: a caller that continues after its position, or another further on, does not get it again.
--- may_end forecasts the loss ends the execution, so the caller can lock its flow before any row.
+-- The timers are replaced. A returned lease, or a lease whose execution is gone, gets none. A renewed lease gets a
+-- timer for the next expiry. An expired lease stays due as long as the attempt has the lease, with a timer before the
+-- first one taken here: a caller continuing after the position, or another caller further on, does not get the lease
+-- again. may_end is a forecast that the loss ends the execution, so the caller can lock the flow before any row.
 --
--- A lease that is taken while this statement runs has a timer of its own.
+-- A lease taken while the statement runs has a separate timer.
 --
 -- Used by: upkeep.ExpireLeases.
 -- Locks: timers skips (FOR UPDATE, then the DELETE). Spans partitions.
 WITH clock AS MATERIALIZED (
-    -- The time of the call, for all its rows.
+    -- The time of the call, for all rows.
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
 ),
 due AS (
@@ -41,7 +41,7 @@ due AS (
     ) AS d
 ),
 taken AS (
-    -- The first of them that list about max_items leases, deleted.
+    -- The first timers, listing about max_items leases, deleted.
     DELETE FROM ffx_lease_timer AS w
     USING due AS d
     WHERE
@@ -57,7 +57,7 @@ taken AS (
         w.attempt_indexes
 ),
 items AS (
-    -- The attempts they list.
+    -- The listed attempts.
     SELECT
         unnest(t.partition_keys) AS partition_key,
         unnest(t.execution_ids) AS execution_id,
@@ -65,7 +65,7 @@ items AS (
     FROM taken AS t
 ),
 leased AS (
-    -- Those that still have a lease.
+    -- The attempts that still have a lease.
     SELECT DISTINCT
         a.partition_key,
         a.execution_id,
@@ -74,7 +74,7 @@ leased AS (
         a.lease_expires_at_ms,
         a.ffx_timeout_at_ms
     FROM items AS i
-    -- Looked up one by one: if the planner expects no leases, it would read every attempt.
+    -- Looked up one by one: a planner that expects no leases would read every attempt.
     CROSS JOIN LATERAL (
         SELECT
             t.partition_key,
@@ -93,7 +93,7 @@ leased AS (
     WHERE a.lease_expires_at_ms IS NOT NULL
 ),
 held AS (
-    -- These with their executions: whether the lease ran out, and whether its loss may end the execution.
+    -- The attempts with their executions: whether the lease expired, and whether the loss may end the execution.
     SELECT
         l.partition_key,
         l.execution_id,
@@ -165,7 +165,7 @@ ORDER BY
 
 -- name: ForgetLeaseTimers :exec
 -- ForgetLeaseTimers deletes lease timers whose leases have all ended. A timer LookAtLeases took in the meantime is
--- gone, and its remaining leases are in a new one; a timer LookAtLeases holds at the moment is skipped.
+-- gone, and the remaining leases are in a new one; a timer LookAtLeases holds at the moment is skipped.
 --
 -- Used by: upkeep.ExpireLeases.
 -- Locks: timers skips (FOR UPDATE, then the DELETE).
@@ -196,12 +196,12 @@ WHERE
 
 -- name: TakeExpiredLeases :many
 -- TakeExpiredLeases locks the first max_items of the given attempts, with their executions, whose lease is still due
--- and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than its
+-- and not locked elsewhere; the rest wait for the next scan. timed_out: the attempt has also run longer than the
 -- timeout.
 --
 -- Used by: upkeep.ExpireLeases.
--- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). It decides only from their
--- own columns.
+-- Locks: L1 skips (execution rows FOR NO KEY UPDATE); L2 skips (attempt rows FOR UPDATE). Only columns of the locked
+-- rows decide.
 WITH input AS (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -226,7 +226,7 @@ SELECT
     t.attempt_index,
     t.lease_epoch,
     coalesce(t.worker_instance_id, '')::text AS worker_instance_id,
-    -- Another program keeps the id of its lease in raw_fields; the library keeps it in the column.
+    -- Another program keeps the id of a lease in raw_fields; the library uses the column.
     coalesce(CASE
         WHEN t.lease_epoch = t.ffx_lease_epoch THEN t.ffx_lease_id::text
         ELSE t.raw_fields ->> 'lease_id'
@@ -263,13 +263,13 @@ CROSS JOIN LATERAL (
 LIMIT @max_items::integer;
 
 -- name: ReleaseExpiredLeases :many
--- ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next
--- claim resumes the same attempt. Returns the lanes that have work now.
+-- ReleaseExpiredLeases returns executions whose worker fell silent to their lanes, under a raised epoch: the next claim
+-- resumes the same attempt. Returns the lanes with work to claim now.
 --
 -- Used by: upkeep.ExpireLeases, upkeep.RepairQueue.
 -- Locks: L1 held; L2 held; L7 new.
 WITH input AS (
-    -- The leases that were lost.
+    -- The lost leases.
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
@@ -320,8 +320,8 @@ SELECT DISTINCT r.lane_id
 FROM released AS r;
 
 -- name: FenceStrayLeases :exec
--- FenceStrayLeases clears expired leases of attempts that no longer run: the execution is not active, or is at a
--- later attempt. The outcome stays, and there is no event.
+-- FenceStrayLeases clears expired leases of attempts no longer running: the execution is not active, or is at a later
+-- attempt. The outcome stays, and there is no event.
 --
 -- Used by: upkeep.ExpireLeases.
 -- Locks: L2 held, since TakeExpiredLeases.

@@ -1,7 +1,7 @@
 -- name: GetRetentionWork :one
 -- GetRetentionWork returns whether retention has work. ends_due: an end is older than look_after_ms (or the shortest
--- period of a lane or a policy, if that is less) and was not looked at. timers_due: a timer is due. look_after_ms is
--- returned with the value to use. sources: the number of sources that have their rows.
+-- period of a lane or a policy, if less) and was not examined. timers_due: a timer is due. look_after_ms is returned
+-- with the value to use. sources: the number of sources with a row.
 --
 -- Used by: upkeep.Retain.
 -- Locks: none. Spans partitions.
@@ -28,7 +28,7 @@ SELECT
         ) AS f
         WHERE
             f.committed_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - s.look_after_ms
-            -- An event dated in the future is as old as those after it; ListEnds looks at them in the same way.
+            -- An event dated in the future is as old as the events after; ListEnds treats such events in the same way.
             OR (f.committed_at_ms > ffx_now_ms(sqlc.narg(now_ms)) AND (
                 EXISTS (
                     SELECT
@@ -84,7 +84,8 @@ FROM (SELECT unnest(ARRAY['ends', 'flows', 'members', 'sweep', 'timers']) AS sou
 ON CONFLICT (source) DO NOTHING;
 
 -- name: TakeRetentionSource :one
--- TakeRetentionSource locks a source of retention and returns its position. No row: another process works on it.
+-- TakeRetentionSource locks a source of retention and returns the position. No row: another process works on the
+-- source.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR NO KEY UPDATE).
@@ -96,7 +97,7 @@ WHERE r.source = @source
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: MoveRetentionSource :exec
--- MoveRetentionSource stores the new position of a source and how many executions it deleted.
+-- MoveRetentionSource stores the new position of a source and how many executions were deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention held.
@@ -122,8 +123,8 @@ WHERE r.source = @source;
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: ListEnds :many
--- ListEnds returns the executions of the next completion events, up to the first that was written later than
--- up_to_ms. An event dated after now_ms counts as old as those after it.
+-- ListEnds returns the executions of the next completion events, up to the first one written later than up_to_ms. An
+-- event dated after now_ms counts as old as the events after.
 --
 -- Used by: upkeep.Retain.
 -- Locks: none. Spans partitions.
@@ -142,7 +143,7 @@ behind AS (
     -- include old_event_behind: table = ff_completion_event, at_ms = committed_at_ms, before_ms = @up_to_ms::bigint, now_ms = @now_ms::bigint
 ),
 old AS MATERIALIZED (
-    -- The last event that is old.
+    -- The last old event.
     SELECT max(p.event_id) AS event_id
     FROM page AS p
     WHERE
@@ -167,7 +168,7 @@ WHERE p.event_id <= (SELECT o.event_id FROM old AS o)
 ORDER BY p.event_id;
 
 -- name: TakeRetentionTimers :many
--- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the items they list.
+-- TakeRetentionTimers deletes the next due timers, as many as list about max_items, and returns the listed items.
 --
 -- Used by: upkeep.Retain, upkeep.PurgeFlows.
 -- Locks: retention skips (FOR UPDATE, then the DELETE). Spans partitions.
@@ -215,7 +216,7 @@ SELECT
 FROM taken AS t;
 
 -- name: InsertRetentionTimer :exec
--- InsertRetentionTimer stores when to look at executions, or flows, again.
+-- InsertRetentionTimer stores when to examine executions, or flows, again.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: retention new.
@@ -230,15 +231,15 @@ VALUES (
 );
 
 -- name: TakeEnded :many
--- TakeEnded returns those of the given executions that have ended, with their retention, and locks those whose
--- retention has passed: they are taken. One that is due but not taken is locked elsewhere or no longer ended. A
--- member is kept with its flow: then in_flow is true, and retention_ms is the flow's period for ended members
--- (prune), for ever by default. The caller reads afterwards whether others depend on them. If ahead_due, an end dated
--- after now_ms is due too, unless it is kept for ever.
+-- TakeEnded returns the given executions that have ended, with their retention, and locks the ones whose retention has
+-- passed (taken). An execution due but not taken is locked elsewhere or no longer ended. A member is kept with the
+-- flow: then in_flow is true, and retention_ms is the flow's period for ended members (prune), for ever by default. The
+-- caller reads afterwards whether others depend on the executions. If ahead_due, an end dated after now_ms is due too,
+-- unless kept for ever.
 --
--- awaited: the execution was called, and its caller has neither ended nor stored its result. It is not taken. The caller
--- and its step are read without locks. The step was stored with the called execution, so if that is seen, the step is
--- too. Only a replay of an ended caller may come too late.
+-- awaited: the execution was called, and the caller has neither ended nor stored the result. Awaited executions are not
+-- taken. The caller and the step are read without locks. The step was stored with the called execution, so a statement
+-- that sees the execution sees the step too. Only a replay of an ended caller may come too late.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: L1 skips (execution rows FOR UPDATE).
@@ -310,8 +311,9 @@ LEFT JOIN LATERAL (
 ) AS t ON true;
 
 -- name: ListAwaited :many
--- ListAwaited returns the input positions of those executions that were called, and whose caller has neither ended nor stored
--- their results. The caller has locked them. As in TakeEnded, only a replay of an ended caller may come too late.
+-- ListAwaited returns the input positions of executions called by another one that has neither ended nor stored their
+-- results. The caller of the statement has locked the called executions. As in TakeEnded, only a replay of an ended
+-- caller may come too late.
 --
 -- Used by: operator.DeleteWhere.
 -- Locks: none.
@@ -371,7 +373,7 @@ CROSS JOIN LATERAL (
 ON CONFLICT (partition_key, flow_id, execution_id) DO NOTHING;
 
 -- name: ListPrunedMembers :many
--- ListPrunedMembers returns those of the given executions that were members of a flow and were pruned.
+-- ListPrunedMembers returns the given executions that are pruned members of a flow.
 --
 -- Used by: engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges.
 -- Locks: none. The caller holds the flow's exclusive lock.
@@ -383,7 +385,7 @@ WHERE
     AND p.execution_id = ANY (@execution_ids::uuid[]);
 
 -- name: ListPrunedUpstreams :many
--- ListPrunedUpstreams returns upstreams of a member that were pruned, by key and id, at most page_size.
+-- ListPrunedUpstreams returns pruned upstreams of a member, by key and id, at most page_size.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
 -- Locks: none. The caller holds the flow's exclusive lock.
@@ -416,8 +418,8 @@ ORDER BY
 LIMIT @page_size::integer;
 
 -- name: ListNeeded :many
--- ListNeeded returns those of the given members of flows, locked by the caller, that are still needed: a dependent
--- has not ended, or the backlog of a cancelled flow lists them.
+-- ListNeeded returns the still needed ones among members of flows, locked by the caller: a dependent has not ended, or
+-- the backlog of a cancelled flow lists the member.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue.
 -- Locks: none.
@@ -458,8 +460,8 @@ WHERE
     );
 
 -- name: ListUndispatched :many
--- ListUndispatched returns those of the given members of flows, locked by the caller, that have an undispatched
--- event. It reads all undispatched events once.
+-- ListUndispatched returns the ones with an undispatched event among members of flows, locked by the caller. Reads all
+-- undispatched events once.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.DispatchCompletions, upkeep.RepairGroups.
 -- Locks: none. Spans partitions.
@@ -471,9 +473,9 @@ WHERE
     AND u.execution_id = ANY (@execution_ids::uuid[]);
 
 -- name: NoteStartsOf :exec
--- NoteStartsOf notes when ended executions started under their limits, before the caller, who has locked them, deletes them with
--- their attempts: the starts go on counting in their windows. An execution that never started counts no more. An admission that
--- is locked is counted now, and its start noted by that.
+-- NoteStartsOf notes when ended executions started under their limits, before the caller deletes the locked executions
+-- with their attempts: the starts go on counting in their windows. An execution never started counts no more. The
+-- transaction holding a locked admission counts now, and notes the start.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: gates skips (admissions FOR NO KEY UPDATE).
@@ -483,7 +485,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id
 ),
 started AS MATERIALIZED (
-    -- Their admissions without a known start, each with its start.
+    -- Their admissions without a known start, each with the start.
     SELECT
         u.partition_key,
         u.gate_id,
@@ -520,7 +522,7 @@ started AS MATERIALIZED (
     WHERE u.started_at_ms IS NULL
 ),
 free AS (
-    -- Of these the ones that are not locked, locked.
+    -- The admissions not locked elsewhere, locked.
     SELECT
         l.row_id,
         s.partition_key,
@@ -552,8 +554,7 @@ WHERE
     AND (u.admitted_at_ms = f.admitted_at_ms) IS TRUE;
 
 -- name: GetRetainedTables :one
--- GetRetainedTables returns which optional tables may have rows of executions: a table that was never written to has
--- no page.
+-- GetRetainedTables returns which optional tables may have rows of executions: a table never written to has no page.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: none.
@@ -599,22 +600,22 @@ CROSS JOIN LATERAL (
 ) AS used;
 
 -- name: DropAttemptsOf :exec
--- DropAttemptsOf deletes the attempts of executions that are about to be deleted.
+-- DropAttemptsOf deletes the attempts of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_attempt
 
 -- name: DropStreamFramesOf :exec
--- DropStreamFramesOf deletes the output of executions that are about to be deleted.
+-- DropStreamFramesOf deletes the output of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_frame
 
 -- name: ListStreamSizes :many
--- ListStreamSizes returns how many frames the streams of executions have at most, for those that have any: trimmed frames
--- count.
+-- ListStreamSizes returns how many frames the streams of executions have at most, for executions with frames: trimmed
+-- frames count.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows.
 -- Locks: none.
@@ -637,8 +638,8 @@ CROSS JOIN LATERAL (
 WHERE s.frames > 0;
 
 -- name: DropStreamFramesPage :execrows
--- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: it has fewer, and all are
--- there still.
+-- DropStreamFramesPage deletes the first frames of an execution, as many as page_size. 0 rows: the execution has fewer,
+-- and all are there still.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
@@ -665,57 +666,57 @@ WHERE
     );
 
 -- name: DropStreamMetasOf :exec
--- DropStreamMetasOf deletes the stream metadata of executions that are about to be deleted.
+-- DropStreamMetasOf deletes the stream metadata of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_meta
 
 -- name: DropStreamSummariesOf :exec
--- DropStreamSummariesOf deletes the summaries of the streams of executions that are about to be deleted.
+-- DropStreamSummariesOf deletes the summaries of the streams of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ff_stream_summary
 
 -- name: DropClaimGrantsOf :exec
--- DropClaimGrantsOf deletes the grants of executions that are about to be deleted.
+-- DropClaimGrantsOf deletes the grants of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_claim_grant
 
 -- name: DropSuspensionsOf :exec
--- DropSuspensionsOf deletes the suspensions of executions that are about to be deleted.
+-- DropSuspensionsOf deletes the suspensions of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_suspension_current
 
 -- name: DropWaitpointsOf :exec
--- DropWaitpointsOf deletes the waitpoints of executions that are about to be deleted.
+-- DropWaitpointsOf deletes the waitpoints of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ff_waitpoint_pending
 
 -- name: DropStepsOf :exec
--- DropStepsOf deletes the steps of executions that are about to be deleted.
+-- DropStepsOf deletes the steps of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L2 waits (DELETE).
 -- include drop_of_executions: table = ffx_step
 
 -- name: DropSignalKeysOf :exec
--- DropSignalKeysOf deletes the keys of the signals of executions that are about to be deleted.
+-- DropSignalKeysOf deletes the keys of the signals of executions about to be deleted.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L5 waits (DELETE).
 -- include drop_of_executions: table = ffx_signal_key
 
 -- name: DropBudgetUsageOf :exec
--- DropBudgetUsageOf deletes the individual budget usage of executions that are about to be deleted: the sums of the
--- budgets stay. The rows are in the partitions of the budgets.
+-- DropBudgetUsageOf deletes the individual budget usage of executions about to be deleted: the sums of the budgets
+-- stay. The rows are in the partitions of the budgets.
 --
 -- Used by: upkeep.Retain, upkeep.RepairQueue, upkeep.PurgeFlows, operator.DeleteWhere.
 -- Locks: L6 waits (DELETE). Spans partitions.

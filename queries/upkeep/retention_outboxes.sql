@@ -6,7 +6,7 @@
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
-    -- Without the right PostgreSQL 18 returns NULL, as it does for an unused sequence. Older versions fail.
+    -- Without the right PostgreSQL 18 returns NULL, as for an unused sequence. Older versions fail.
     CASE
         WHEN has_sequence_privilege(o.sequence_id, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(o.sequence_id), 0)
         ELSE 0
@@ -50,10 +50,10 @@ WHERE
     AND l.pid IS DISTINCT FROM pg_backend_pid();
 
 -- name: TrimCompletionEvents :one
--- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. It
--- stops at up_to_event_id, since ids after it may still be open, and at the first event that is younger, is not
--- dispatched, or was not yet handled by retention or by a named consumer that worked in the last week. An event dated
--- in the future is as old as its neighbours. Returns how many it deleted, and where the next call continues.
+-- TrimCompletionEvents deletes completion events older than before_ms, after after_event_id and at most page_size. The
+-- deletion stops at up_to_event_id, since later ids may still be open, and at the first event that is younger, is not
+-- dispatched, or was not yet handled by retention or by a named consumer active in the last week. An event dated in the
+-- future is as old as the neighbouring events. Returns how many were deleted, and where the next call continues.
 --
 -- Used by: upkeep.TrimOutboxes.
 -- Locks: L7 waits (the DELETE; then the floor's row). Spans partitions.
