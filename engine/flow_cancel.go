@@ -23,7 +23,7 @@ const MaxFlowCancelReason = 4096
 type CancelFlowSpec struct {
 	ID id.FlowID
 
-	// Policy selects the members to cancel. Ended members are never changed.
+	// Policy selects the members to cancel:
 	//
 	//   - [state.CancelAll], the default: all except clean-ups.
 	//   - [state.CancelPending]: members waiting for a worker, a delay or other members, except clean-ups.
@@ -31,7 +31,7 @@ type CancelFlowSpec struct {
 	//   - [state.CancelFlowOnly]: none. The flow only stops growing.
 	//
 	// Clean-ups wait for the end of other members, by [policy.OnFailure] or [policy.Always], or depend only on
-	// clean-ups.
+	// clean-ups. Ended members don't change.
 	Policy state.FlowCancelPolicy
 
 	// Reason is stored for the flow and its members. Default "flow_cancelled"; at most [MaxFlowCancelReason] bytes.

@@ -24,7 +24,7 @@ type FlowCancelRequest struct {
 	Reason string                 // as in [CancelFlowSpec]
 
 	// Grace is how long running and suspended members may continue before being cancelled. A member that ends by itself
-	// keeps its outcome. Default none; rounded up to a millisecond. A further request can shorten or end the grace.
+	// keeps its outcome. Default none; rounded up to a millisecond.
 	Grace time.Duration
 
 	// Requester is stored for information. Default empty; at most 256 bytes.
@@ -32,8 +32,7 @@ type FlowCancelRequest struct {
 }
 
 // RequestFlowCancel cancels a flow like [Engine.CancelFlow], but gives running and suspended members a grace period.
-// The job cancel_flows cancels the rest after the grace. Handlers are not notified of the grace. Clean-ups are released
-// when the members they wait for have ended.
+// The job cancel_flows cancels the rest after the grace. Handlers are not notified of the grace.
 //
 // [CancelledFlow.Members] lists all members to cancel, now or later, until [Engine.AckFlowCancel] or the job removes
 // them from the request. [Engine.AwaitFlow] waits for the flow's end. If the flow is already cancelled, a further

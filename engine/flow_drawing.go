@@ -32,8 +32,7 @@ type GraphNode struct {
 	State   state.PublicState
 	Outcome state.TerminalOutcome // none until the end
 
-	// Err is a [*fferr.CorruptionError] if a stored value of the node or its group is unreadable. Other nodes are still
-	// drawn.
+	// Err is a [*fferr.CorruptionError] if a stored value of the node or its group is unreadable.
 	Err error
 }
 
@@ -50,7 +49,7 @@ const MaxGraph = 500_000
 // FlowGraph returns a complete flow for drawing. Edges from or to deleted executions are left out.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] above [MaxGraph] nodes and edges: use [Engine.FlowMembers] and
-// [Engine.FlowEdges]; [fferr.ErrCorruption] naming the unreadable part of an edge. Takes no locks.
+// [Engine.FlowEdges]; [fferr.ErrCorruption] naming the unreadable part of an edge.
 func (e *Engine) FlowGraph(ctx context.Context, flow id.FlowID) (*FlowGraph, error) {
 	const op = "read flow graph"
 	graph, err := e.flowGraph(ctx, flow)

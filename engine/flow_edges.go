@@ -35,15 +35,14 @@ type FlowEdge struct {
 
 // ListFlowEdges returns a page of a flow's edges, by id: see [Page].
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] naming the unreadable value. Takes no
-// locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] naming the unreadable value.
 func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
 	const op = "list edges of a flow"
 	page, err := e.listFlowEdges(ctx, flow, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// FlowEdges iterates over a flow's edges, by id, reading a page at a time.
+// FlowEdges iterates over a flow's edges, by id.
 func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
 	return core.Pages(func(after string) (Page[FlowEdge], error) {
 		return e.ListFlowEdges(ctx, flow, after, MaxPage)
@@ -99,7 +98,7 @@ func (e *Engine) checkFlowExists(ctx context.Context, flow id.FlowID) error {
 // an execution without edges, or a missing one.
 //
 // Errors: [fferr.ErrInvalidInput] for an execution in another partition than the flow; [fferr.ErrNotFound] for the
-// flow; [fferr.ErrCorruption] naming the unreadable value. Takes no locks.
+// flow; [fferr.ErrCorruption] naming the unreadable value.
 func (e *Engine) EdgesInto(ctx context.Context, flow id.FlowID, x id.ExecutionID) ([]FlowEdge, error) {
 	const op = "list edges into an execution"
 	if err := e.checkMember(flow, x); err != nil {
@@ -150,7 +149,7 @@ func (e *Engine) checkMember(flow id.FlowID, x id.ExecutionID) error {
 
 // DescribeEdge returns an edge of a flow.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value. Takes no locks.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value.
 func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeID) (*FlowEdge, error) {
 	const op = "describe edge"
 	partition := e.cfg.Partitions.FlowPartition(flow)
@@ -170,7 +169,7 @@ func (e *Engine) DescribeEdge(ctx context.Context, flow id.FlowID, edge id.EdgeI
 
 // ExecutionFlow returns the flow of an execution, or nil outside flows.
 //
-// Errors: [fferr.ErrNotFound]. Takes no locks.
+// Errors: [fferr.ErrNotFound].
 func (e *Engine) ExecutionFlow(ctx context.Context, x id.ExecutionID) (*id.FlowID, error) {
 	const op = "read flow of an execution"
 	if err := e.c.CheckExecution(x); err != nil {

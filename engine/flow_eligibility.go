@@ -39,11 +39,11 @@ type UpstreamRef struct {
 // name returns the node's key, or the uuid without a key.
 func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().String()) }
 
-// Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. It reads
-// the upstreams themselves, so a late counter does not matter.
+// Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. Counters
+// may be late, so it reads the upstreams themselves.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value of the execution, its group or an
-// upstream. Takes no locks.
+// upstream.
 func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	const op = "evaluate eligibility"
 	eligibility, err := e.eligibility(ctx, x)

@@ -34,8 +34,7 @@ type FlowSummary struct {
 	CreatedAt   time.Time
 	CancelledAt time.Time // zero unless cancelled
 
-	// Err is a [*fferr.CorruptionError] for an unreadable flow, with only ID and CreatedAt set. Other flows are still
-	// listed.
+	// Err is a [*fferr.CorruptionError] for an unreadable flow, with only ID and CreatedAt set.
 	Err error
 }
 
@@ -59,15 +58,14 @@ type FlowFilter struct {
 
 // ListFlows returns a page of the flows matching a filter, in the filter's order: see [Page].
 //
-// Errors: [fferr.ErrInvalidInput], also for a filter that can't match. Takes no locks.
+// Errors: [fferr.ErrInvalidInput], also for a filter that can't match.
 func (e *Engine) ListFlows(ctx context.Context, filter FlowFilter, after string, limit int) (Page[FlowSummary], error) {
 	const op = "list flows"
 	page, err := e.listFlows(ctx, filter, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Flows iterates over the flows of [Engine.ListFlows], reading a page at a time. With few matches, it examines all
-// flows.
+// Flows iterates over the flows of [Engine.ListFlows]. With few matches, it examines all flows.
 func (e *Engine) Flows(ctx context.Context, filter FlowFilter) iter.Seq2[FlowSummary, error] {
 	return core.Pages(func(after string) (Page[FlowSummary], error) {
 		return e.ListFlows(ctx, filter, after, MaxPage)

@@ -26,7 +26,7 @@ func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 // FlowProgress counts the members of a flow by public state, for a progress bar. It is cheaper than
 // [Engine.DescribeFlow].
 //
-// Errors: [fferr.ErrNotFound]. Takes no locks.
+// Errors: [fferr.ErrNotFound].
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {
 	const op = "read flow progress"
 	row, err := e.c.Q.GetFlowProgress(ctx, e.c.Reader(), db.GetFlowProgressParams{

@@ -53,7 +53,7 @@ func (e *Engine) SetFlowTags(ctx context.Context, flow id.FlowID, tags map[strin
 
 // FlowTag returns the value of a tag. set is false for a missing tag.
 //
-// Errors: [fferr.ErrInvalidInput] if the key has no namespace; [fferr.ErrNotFound]. Takes no locks.
+// Errors: [fferr.ErrInvalidInput] if the key has no namespace; [fferr.ErrNotFound].
 func (e *Engine) FlowTag(ctx context.Context, flow id.FlowID, key string) (value string, set bool, err error) {
 	const op = "read flow tag"
 	if err := id.CheckTagKey(key); err != nil {

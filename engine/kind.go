@@ -25,9 +25,9 @@ import (
 // A []byte or [json.RawMessage] is stored unchanged, and a struct{} means no payload or result. All other types use
 // Codec. A missing payload or result reads as the zero value.
 //
-// The database stores only the name. Programs may declare one name with different types if the codecs accept both: with
-// [JSON], unknown fields are ignored, and missing ones are zero. An undecodable value is a [fferr.DecodeError]; in a
-// handler, a permanent failure of the category "payload".
+// The database stores only the name. If two declarations of it have different types, [JSON] ignores unknown fields and
+// leaves missing ones zero. An undecodable value is a [fferr.DecodeError]; in a handler, a permanent failure of the
+// category "payload".
 type Kind[In, Out any] struct {
 	// Name is the stored name of the kind. Required; at most 255 bytes.
 	Name string
@@ -218,7 +218,7 @@ func WithPriority(priority int) CreateOption {
 	return func(s *ExecutionSpec) { s.Priority = priority }
 }
 
-// Result returns the result of an execution, without checking the execution's kind. Takes no locks.
+// Result returns the result of an execution, without checking the execution's kind.
 //
 // Errors: [fferr.ErrNotEnded]; [*fferr.EndedError] after an end without success; [fferr.ErrNotFound];
 // [*fferr.DecodeError]; [fferr.ErrInvalidInput] for a kind without a name.
@@ -288,14 +288,14 @@ func (u UpstreamResult) ended() error {
 	return &fferr.EndedError{Execution: u.Execution, Outcome: u.Outcome, Failure: u.Failure}
 }
 
-// DecodeArgs decodes a stored payload, for callers of [Engine.Claim]. Package worker does so for its handlers.
+// DecodeArgs decodes a stored payload, for callers of [Engine.Claim].
 //
 // Errors: [*fferr.DecodeError].
 func (k Kind[In, Out]) DecodeArgs(payload []byte) (In, error) {
 	return core.Decode[In](k.Codec, k.Name, "payload", payload)
 }
 
-// EncodeResult encodes a result for [Engine.CompleteExecutions]. Package worker does so for its handlers.
+// EncodeResult encodes a result for [Engine.CompleteExecutions].
 //
 // Errors: the codec's.
 func (k Kind[In, Out]) EncodeResult(result Out) ([]byte, error) { return core.Encode(k.Codec, result) }

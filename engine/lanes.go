@@ -48,17 +48,16 @@ const MaxCounted = 10_000
 //
 // Waiting and blocked executions are counted up to [MaxCounted] per lane, others up to [MaxCounted] over all lanes,
 // each count at a slightly different moment. Members waiting for upstreams are found by their flows' summaries, which a
-// background job writes every half minute.
+// background job writes every half minute. A page takes up to 0.2 s of server time, plus a millisecond per long lane.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for an invalid stored lane. Takes up to 0.2 s of server time,
-// plus a millisecond per long lane, and no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for an invalid stored lane.
 func (e *Engine) ListLanes(ctx context.Context, after string, limit int) (Page[LaneSummary], error) {
 	const op = "list lanes"
 	page, err := e.listLanes(ctx, after, limit)
 	return page, core.Wrap(op, err)
 }
 
-// Lanes iterates over the lanes of [Engine.ListLanes], reading a page at a time.
+// Lanes iterates over the lanes of [Engine.ListLanes].
 func (e *Engine) Lanes(ctx context.Context) iter.Seq2[LaneSummary, error] {
 	return core.Pages(func(after string) (Page[LaneSummary], error) { return e.ListLanes(ctx, after, MaxPage) })
 }
@@ -172,10 +171,9 @@ func (f *laneFacts) summaries() ([]LaneSummary, error) {
 	return lanes, nil
 }
 
-// QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities. A worker calls it
-// before claiming without a notification.
+// QueuedLanes returns the given lanes with queued work, possibly for other kinds or capabilities.
 //
-// Errors: [fferr.ErrInvalidInput]. Takes no locks.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error) {
 	const op = "list queued lanes"
 	asked, err := core.LaneTexts(lanes, "lanes")

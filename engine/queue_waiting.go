@@ -35,7 +35,7 @@ type WaitingKind struct {
 // execution has waited long, its workers are behind or missing. If the same one still waits a minute later, no running
 // worker has a handler and the required capabilities. Only the first 20,000 entries of each lane's queue are read.
 //
-// Errors: [fferr.ErrInvalidInput]. Takes no locks.
+// Errors: [fferr.ErrInvalidInput].
 func (e *Engine) WaitingKinds(ctx context.Context, filter WaitingFilter) ([]WaitingKind, error) {
 	const op = "list waiting kinds"
 	if filter.Longer < 0 {
