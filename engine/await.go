@@ -13,12 +13,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 )
 
-// AwaitExecution waits until an execution has ended and returns its result, as [Engine.ExecutionResult] does: nil if the
-// execution left none. Only ctx limits the wait, so give ctx a deadline.
+// AwaitExecution waits until an execution has ended and returns its result, nil if there is none. Only ctx limits the
+// wait, so give ctx a deadline.
 //
 // Waiters are notified of completions by any process, and poll at least once per second. All waiters of an engine share
 // the polls and the connection of [Engine.Listen]. After a first successful poll a waiter survives an outage of the
-// database. A connection of the pool is in use only during a poll.
+// database.
 //
 // Errors: [fferr.ErrNotFound], at once; [*fferr.EndedError] if the execution ended without success; [fferr.ErrCorruption];
 // [fferr.ErrInvalidInput] on an engine bound to a transaction; [fferr.ErrUnavailable] or another database error if the
@@ -107,7 +107,7 @@ func (w *waiter) over() bool {
 // awaiting holds the waiting calls of an engine.
 type awaiting struct {
 	turn  chan struct{} // full while one waiter polls for all
-	woken chan struct{} // buffered for one; a message: something ended, or a waiter joined
+	woken chan struct{} // buffered for one; signals that something ended or a waiter joined
 
 	mu         sync.Mutex
 	executions map[id.ExecutionID][]*waiter
@@ -120,7 +120,7 @@ type awaiting struct {
 // awaitedFlow is a flow with waiters.
 type awaitedFlow struct {
 	waiters []*waiter
-	open    []id.ExecutionID // members not ended at some poll; only for the holder of the turn
+	open    []id.ExecutionID // members that some poll found open; only for the holder of the turn
 }
 
 func newAwaiting() *awaiting {

@@ -20,15 +20,15 @@ const (
 type lookItem struct {
 	execution id.ExecutionID
 	waiters   []*waiter // waiters for the execution's end
-	member    *lookFlow // the flow awaited by the execution's end; nil if the execution itself is awaited
+	member    *lookFlow // the awaited flow that has the execution as a member; nil if the execution itself is awaited
 }
 
-// lookFlow is one flow of a poll. Its open members had not ended before; the poll reads the first one for all.
+// lookFlow is one flow of a poll, which reads the first of its open members before the others.
 type lookFlow struct {
 	*awaitedFlow
 	id      id.FlowID
 	waiters []*waiter
-	ended   map[id.ExecutionID]bool // open members which have ended since
+	ended   map[id.ExecutionID]bool // open members that have ended since
 }
 
 // look answers the waiters whose executions and flows have ended, and reports whether any waiter was polled for the

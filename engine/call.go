@@ -19,7 +19,7 @@ import (
 // MaxCalls is the largest number of executions in one call.
 const MaxCalls = 1000
 
-// StepCalled is the outcome of a call whose executions exist, without stored results yet: see [Engine.Call].
+// StepCalled is the outcome of a call whose executions exist, but whose results are not stored yet.
 const StepCalled StepOutcome = "called"
 
 // CallerTag is the tag of a called execution with the caller's id.
@@ -39,12 +39,11 @@ type CallSpec struct {
 
 // Call creates executions for the holder of a lease, and stores a step of the outcome [StepCalled] with their ids, in one
 // transaction. To wait for the executions, suspend with [SuspendSpec.Call]; worker.Call does both. Repeating is safe: if
-// the step exists, Call creates nothing and returns the ids stored in the step, or none if the step is no call.
+// the step exists, Call creates nothing and returns the ids in the step, or none if the step is no call.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
 // [fferr.ErrNotActive]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
-// [fferr.ErrInvalidInput]. [fferr.ErrContention] if another transaction keeps the execution or the attempt locked:
-// Call waits up to two seconds for each lock, three times.
+// [fferr.ErrInvalidInput]; [fferr.ErrContention] after waiting three times two seconds for the lock of either.
 func (e *Engine) Call(ctx context.Context, spec CallSpec) ([]id.ExecutionID, error) {
 	const op = "call executions"
 	var err error

@@ -26,8 +26,8 @@ func (s ClaimSpec) validate() error {
 // execution. To claim repeatedly, use a [Claimer].
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention] if another program keeps an attempt locked for long.
-// Transaction: locks the claimed executions, then their attempts; emits lease events. Repeating after an unknown outcome
-// claims other executions; the leases of the lost answer expire.
+// Transaction: locks the claimed executions, then their attempts. Emits lease events. A repetition claims other
+// executions; the leases of a lost answer expire.
 func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
 	if err := checkClaim(spec, limit); err != nil {
 		return nil, err

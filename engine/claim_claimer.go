@@ -15,14 +15,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// Claimer claims from one lane repeatedly. Between claims the Claimer remembers a scan position for each priority, and
-// continues there instead of reading the entries of finished work at the head of the lane again. Full scans from the head
-// find interrupted attempts and work with an earlier place: after a short answer, [Claimer.Wake] or a resumption noticed
-// by [Engine.Listen], and otherwise once per second, or every ten seconds if full scans are slow or fruitless. So a scan
-// position may delay an execution, but never lose one. See docs/claiming.md.
+// Claimer claims from one lane repeatedly. A claim continues after the scan positions of the last one, which spares
+// reading the entries of finished work again. Full scans from the head of the lane find work before the positions: after a
+// short answer, [Claimer.Wake] or a resumption noticed by [Engine.Listen], and otherwise every second, or at least every
+// ten seconds if full scans are slow or fruitless. So a scan position may delay an execution, but never lose one. See
+// docs/claiming.md.
 //
-// Skipping executions of other kinds or for other capabilities costs a few milliseconds per 10,000. A Claimer is safe for
-// concurrent use.
+// A Claimer is safe for concurrent use.
 type Claimer struct {
 	e      *Engine
 	spec   ClaimSpec
@@ -65,12 +64,11 @@ func (c *Claimer) Claim(ctx context.Context, limit int) ([]Claimed, error) {
 	})
 }
 
-// CompleteAndClaim runs [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction if possible: not for more
-// than [MaxBatch] completions, for members of flows, or if other executions depend on a completed one.
+// CompleteAndClaim runs [Engine.CompleteExecutions] and then [Claimer.Claim], in one transaction unless there are more than
+// [MaxBatch] completions, members of flows, or executions that depend on a completed one.
 //
-// The outcomes of the completions are in input order. After an error both outcomes are unknown; repeating is safe, and
-// the leases of a lost answer expire. If only the claim fails, there are no claims and no error; the next claim reports
-// the problem.
+// The outcomes of the completions are in input order. After an error both outcomes are unknown, and repeating is safe. If
+// only the claim fails, there are no claims and no error; the next claim reports the problem.
 func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion, limit int) ([]error, []Claimed, error) {
 	if err := checkClaim(c.spec, limit); err != nil {
 		return nil, nil, err
@@ -157,8 +155,8 @@ func (c *Claimer) end(s *scan.Scan, claimed []Claimed, halt state.Halt) []Claime
 	return claimed
 }
 
-// laneEnds returns the last entry at each crowded priority. If a scan starts now and finds too little, the scan has passed
-// all ends.
+// laneEnds returns the last entry at each crowded priority. A scan that starts now and returns too few has passed all
+// ends.
 func (c *Claimer) laneEnds(ctx context.Context) []scan.Position {
 	began := time.Now()
 	rows, err := c.e.c.Q.ListLaneEnds(ctx, c.e.c.Reader(), db.ListLaneEndsParams{

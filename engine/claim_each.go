@@ -22,11 +22,9 @@ type LaneClaim struct {
 // maxLaneClaims limits the claims of one transaction.
 const maxLaneClaims = 100
 
-// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine in one transaction. The limits add up to at most
-// [MaxBatch]. Outcomes are in input order.
-//
-// If a lane needs a slower path, each lane is claimed in a transaction of its own, and an outcome's error concerns only
-// one lane: [fferr.ErrBusy] if another program kept an attempt locked for 50 ms.
+// ClaimEach is [Claimer.Claim] for up to 100 claimers of this engine, in one transaction or, if a lane needs a slower path,
+// one for each lane. The limits add up to at most [MaxBatch]. Outcomes are in input order; an outcome's error, such as
+// [fferr.ErrBusy] for an attempt locked by another program for 50 ms, concerns only one lane.
 //
 // Errors: [fferr.ErrInvalidInput] naming the field, or the transaction's error; nothing was claimed then. Locks, events and
 // repetition: see [Engine.Claim].

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// spareCandidates is the number of extra rows for the slow path, so unleasable rows don't hide the rows after.
+// spareCandidates is how many extra rows the slow path takes, so rows that can't be leased don't hide later ones.
 const spareCandidates = 100
 
 // claimSlowly claims from the head of the lane by locking first and checking each row. The slow path handles every

@@ -13,14 +13,14 @@
 //
 // # Tasks
 //
-//   - Create: [Kind.Create], [Engine.CreateExecutions], [Engine.Fork]. Keys: [WithKey], [Key]. On a kind: [Kind.Unique],
+//   - Create: [Kind.Create], [Engine.CreateExecutions]. Keys: [WithKey], [Key]. Declared on kinds: [Kind.Unique],
 //     [Kind.Sequence], [Kind.Fair], [Kind.Limits].
 //   - Build flows: [Engine.CreateFlow], [Engine.GrowFlow], [Engine.AddMembers], [Engine.WaitForChildren].
 //   - Wait for results: [Kind.Await], [Kind.Result], [Engine.AwaitExecution], [Engine.AwaitFlow].
 //   - Signal: [Signal.Send], [Signal.SendTo], [Engine.Resume]. Wait in a handler: [Signal.Await], [AwaitAll], [AwaitAny],
 //     [Signal.Take]. Signed links: [Engine.CreateWaitpoint].
-//   - Divide work into steps: [Engine.RecordSteps], [Engine.InStep], [Engine.Steps]. Call executions in a step:
-//     [Engine.Call], [Engine.CalledResults].
+//   - Record steps: [Engine.RecordSteps], [Engine.InStep], [Engine.Steps]. Call executions from a step: [Engine.Call],
+//     [Engine.CalledResults].
 //   - Read: [Engine.DescribeExecution], [Engine.Attempts], [Engine.Executions], [Engine.FindExecutionByKey];
 //     [Engine.DescribeFlow], [Engine.FlowProgress], [Engine.FlowMembers], [Engine.FlowGraph], [Engine.Flows];
 //     [Engine.Waits], [Engine.Sequences], [Engine.Lanes], [Engine.WaitingKinds], [Engine.Workers].
@@ -30,24 +30,23 @@
 //     [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.SuspendEach],
 //     [Engine.ReleaseLeases]; [Engine.RegisterWorker], [Engine.ListenLost]. Pass leases to other programs: [Lease.Handle],
 //     [LeaseFromHandle].
-//   - Start a program: [Engine.Prepare] checks the schema and the program's rights.
+//   - Start a program: [New], [Engine.Prepare].
 //
 // # Other packages
 //
-//   - [github.com/flowfabric/flowfabric-go/worker] claims, calls typed handlers, renews leases and settles outcomes.
-//   - [github.com/flowfabric/flowfabric-go/reconcile] runs the background operations; workers run it by default.
+//   - [github.com/flowfabric/flowfabric-go/worker] claims executions and runs typed handlers.
+//   - [github.com/flowfabric/flowfabric-go/reconcile] runs the background operations, by default in each worker.
 //   - [github.com/flowfabric/flowfabric-go/events] reads the events of operations.
 //   - [github.com/flowfabric/flowfabric-go/schedule] creates executions at times and intervals.
-//   - [github.com/flowfabric/flowfabric-go/limit] declares and changes limits, [github.com/flowfabric/flowfabric-go/budget]
-//     budgets.
+//   - [github.com/flowfabric/flowfabric-go/limit] and [github.com/flowfabric/flowfabric-go/budget] operate limits and budgets.
 //   - [github.com/flowfabric/flowfabric-go/stream] has the output of running executions.
 //   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.
-//   - [github.com/flowfabric/flowfabric-go/operator] pauses lanes, changes priorities, replays, blocks and revokes.
-//   - [github.com/flowfabric/flowfabric-go/interop] has FlowFabric's own protocol for schedulers: grants and quotas.
-//   - [github.com/flowfabric/flowfabric-go/fferr] has all errors.
+//   - [github.com/flowfabric/flowfabric-go/operator] has the operations for a person at a console.
+//   - [github.com/flowfabric/flowfabric-go/interop] has FlowFabric's own protocol: grants and quotas.
+//   - [github.com/flowfabric/flowfabric-go/fferr] has the errors.
 //
 // # Rules
 //
-// The changes of a method commit together with their events. All time is the database's. Every operation may be repeated
-// after an unknown outcome; its documentation describes the repetition. Reads take no row locks.
+// A method's changes commit together with their events. All time is the database's. Every operation may be repeated after
+// an unknown outcome, with the effect its documentation describes. Reads take no row locks.
 package engine

@@ -46,16 +46,16 @@ type Config struct {
 	// Any program with access to the engine can then forge one. Default: unsigned grants are refused.
 	UnsignedResumeGrants bool
 
-	// Middleware may change or refuse each execution before creation, in this order: alone, in a batch, as a node of a
-	// flow, or called by a step. A repeated call runs the middleware again. Default: none.
+	// Middleware may change or refuse each execution before its creation, also a flow's node or a called execution, and
+	// runs in this order. A repeated call runs the middleware again. Default: none.
 	Middleware []Middleware
 
 	// Streams configures the output streams of handlers.
 	Streams StreamConfig
 
-	// Log receives failures that no call can return, such as a lost notification, also from workers, background work and
-	// event readers. A repeated failure is logged at Warn at most once a minute, otherwise at Debug. Payloads are never
-	// logged. Default: [slog.Default] at the time of [New].
+	// Log receives failures that no call can return, also from workers, background work and event readers. A repeated
+	// failure is logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default:
+	// [slog.Default] at the time of [New].
 	Log *slog.Logger
 
 	// Now replaces the database's clock in tests. Default nil.
@@ -100,8 +100,7 @@ type shared struct {
 
 // WithTx returns the engine bound to the caller's transaction. Operations become part of tx, each behind a savepoint, so
 // a refusal leaves tx usable. Operations run at tx's isolation level, are never retried and don't notify workers: call
-// [Engine.Wake] after the commit for the lanes with new work, or workers find the work at their next poll. [Engine.InTx]
-// also commits and notifies.
+// [Engine.Wake] after the commit, or workers find new work at their next poll. [Engine.InTx] also commits and notifies.
 //
 // An open transaction delays the event readers of every outbox it wrote to. If tx is nil, every operation of the returned
 // engine is refused with [fferr.ErrInvalidInput].

@@ -63,11 +63,10 @@ type LostLease struct {
 	How      state.LeaseEventType // expired, revoked by an operator, or reclaimed by another worker
 }
 
-// ListAttempts returns a page of an execution's attempts, oldest first. after is the [Page.Next] of the previous page,
-// or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. There are none before the first claim. A
-// replay restarts the last attempt under the same index; earlier attempts stay.
+// ListAttempts returns a [Page] of an execution's attempts, oldest first, none before the first claim. A replay restarts
+// the last attempt under the same index; earlier attempts stay.
 //
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing.
+// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput].
 func (e *Engine) ListAttempts(ctx context.Context, x id.ExecutionID, after string, limit int) (Page[Attempt], error) {
 	const op = "list attempts"
 	page, err := e.listAttempts(ctx, x, after, limit)
@@ -111,7 +110,7 @@ func (e *Engine) listAttempts(ctx context.Context, x id.ExecutionID, after strin
 	})), nil
 }
 
-// readAttemptCursor returns the index before the page's first attempt.
+// readAttemptCursor returns the index after which a page starts.
 func readAttemptCursor(list, cursor string) (int32, error) {
 	key, err := core.ReadCursor(list, cursor)
 	switch {
@@ -125,8 +124,8 @@ func readAttemptCursor(list, cursor string) (int32, error) {
 	return int32(binary.BigEndian.Uint32(key)), nil
 }
 
-// rawAttempt has the fields for reads from an attempt's raw_fields or, for the failure at an execution's end, from the
-// execution's.
+// rawAttempt has the fields that reads use from an attempt's raw_fields or, for the failure that ended the execution, from
+// the execution's.
 type rawAttempt struct {
 	ID          string `json:"attempt_id"`
 	LeaseID     string `json:"lease_id"`
@@ -232,8 +231,8 @@ func (a *Attempt) setLease(row *db.ListAttemptsRow, raw *rawAttempt, ours bool) 
 	}
 }
 
-// setFailure reads the attempt's failure. A retried failure is stored with the attempt, and the failure at the execution's
-// end with the execution.
+// setFailure reads the attempt's failure. A retried failure is stored with the attempt, and the failure that ended the
+// execution with the execution.
 func (a *Attempt) setFailure(row *db.ListAttemptsRow, raw *rawAttempt) {
 	failed := rawAttempt{Reason: raw.Reason, Category: raw.Category, Class: raw.Class}
 	if core.IsTerminalPhase(row.LifecyclePhase) && row.Pointer == row.AttemptIndex && failed.Reason == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// MaxCancelReason is the most bytes of [CancelSpec.Reason].
+// MaxCancelReason limits [CancelSpec.Reason], in bytes.
 const MaxCancelReason = 1024
 
 // Values of [CancelSpec.Source]; any other text is allowed too.
@@ -40,9 +40,9 @@ type CancelSpec struct {
 
 const maxCancelSource = 256
 
-// CancelExecution ends an execution as cancelled, in any state, leased or not, and skips dependent executions which can
-// no longer run. The context of a running handler ends shortly after, with worker.ErrCancelled as the cause, and the
-// handler's result is discarded. Safe to repeat: a cancelled execution keeps the first reason and source.
+// CancelExecution ends an execution as cancelled, in any state, leased or not, and skips dependents that can no longer run.
+// The context of a running handler ends shortly after, with worker.ErrCancelled as the cause; its result is discarded.
+// Safe to repeat: a cancelled execution keeps the first reason and source.
 //
 // Errors: [*fferr.EndedError] ([fferr.ErrEnded]) with the outcome after another end; [fferr.ErrNotFound];
 // [fferr.ErrInvalidInput]. With a fence also [*fferr.LeaseError]: [fferr.ErrStaleLease] for a newer lease or attempt, or

@@ -358,7 +358,7 @@ func (e *Engine) insert(
 	return created, err
 }
 
-// insertRows is insert without the steps.
+// insertRows is insert without the functions of the steps.
 func (e *Engine) insertRows(
 	ctx context.Context, conn db.DBTX, creations []creation, flow *id.FlowID, nowMs *int64, due *core.Notifications,
 ) (map[id.ExecutionID]Created, error) {

@@ -26,9 +26,10 @@ func anyAdmissible(creations []creation) bool {
 	return slices.ContainsFunc(creations, func(c creation) bool { return c.admissible() })
 }
 
-// createAdmitted creates executions without keys, outside flows and on known lanes, some with limits. If the limits of an
+// createAdmitted creates executions without keys, outside flows and on known lanes, some with limits. If all limits of an
 // execution have free places, and nothing waits there, the execution begins admitted and is claimable at once; the gate
-// admits the others. The limits are locked, so only a transaction of the engine's own does so, and skips locked limits.
+// admits the others, and decides at limits locked by another transaction. A caller's transaction never does so, because
+// the limits stay locked until its end.
 func (e *Engine) createAdmitted(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if e.c.Tx != nil || !anyAdmissible(creations) || slices.ContainsFunc(creations, creation.needsKeys) {
 		return nil, nil

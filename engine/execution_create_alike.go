@@ -157,7 +157,7 @@ func alikeParams(group []*creation, nowMs *int64) db.InsertAlikeParams {
 	return p
 }
 
-// waiting returns the outcomes after all new executions were inserted claimable.
+// waiting returns the outcomes if all new executions were inserted and are claimable at once.
 func (r *creationRun) waiting() []fferr.Outcome[Created] {
 	for _, i := range r.creates {
 		r.results[i].Value.State = state.PublicWaiting

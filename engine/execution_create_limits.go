@@ -74,7 +74,7 @@ func (e *Engine) findLimits(ctx context.Context, creations []creation, refuse fu
 	return nil
 }
 
-// findAllLimits is findLimits for creations to refuse together.
+// findAllLimits is findLimits for creations that are refused together.
 func (e *Engine) findAllLimits(ctx context.Context, creations []creation) (refused error) {
 	err := e.findLimits(ctx, creations, func(_ int, err error) { refused = cmp.Or(refused, err) })
 	return cmp.Or(err, refused)

@@ -27,8 +27,8 @@ func (k scopedKey) compare(other scopedKey) int {
 	)
 }
 
-// scopeMark begins every stored key with a scope. No caller's key begins so, hence a stored key of the former scope, the
-// caller's key alone, is never mistaken for a key with a scope.
+// scopeMark begins every stored key with a scope. A stored key of the former scope is the caller's key alone, and no
+// caller's key begins with the mark, so the two are never confused.
 const scopeMark = "\x01"
 
 // setKey sets the idempotency key and the stored form: the lane or a member's flow, the kind and the key. The lengths of

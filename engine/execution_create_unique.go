@@ -174,7 +174,7 @@ func (e *Engine) uniqueOf(ctx context.Context, tx *core.Txn, creations []creatio
 // inTheWay has the taken keys of some creations, by the way to free them.
 type inTheWay struct {
 	holders map[uniqueKey]uniqueHolder
-	tried   map[uniqueKey]id.ExecutionID // executions which could not be changed
+	tried   map[uniqueKey]id.ExecutionID // executions that could not be changed
 	left    []uniqueKey                  // of executions no longer in force
 	replace []uniqueKey
 	cancel  []uniqueKey

@@ -28,9 +28,9 @@ func uniqueAtOnce(creations []creation) bool {
 	return !changes || len(uniqueRuns(creations)) == 1
 }
 
-// createUnique creates alike unique executions in one statement, or in two if keys are in force and the creations keep the
-// holders. The outcomes are nil if an execution must be changed or cancelled, or if another creation or a replay comes
-// between.
+// createUnique creates unique executions that are alike in one statement, or in two if keys are in force and the creations
+// keep the holders. The outcomes are nil if an execution must be changed or cancelled, or if another creation or a replay
+// comes between.
 func (e *Engine) createUnique(ctx context.Context, op string, creations []creation) ([]fferr.Outcome[Created], error) {
 	if !uniqueAtOnce(creations) {
 		return nil, nil

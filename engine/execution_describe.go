@@ -96,7 +96,7 @@ func (e *Engine) DescribeExecution(ctx context.Context, x id.ExecutionID) (*Exec
 	return snapshot, core.Wrap(op, err)
 }
 
-// rawExecution has the fields for reads from raw_fields. A document other than an object reads as empty.
+// rawExecution has the fields that reads use from raw_fields. A document other than an object reads as empty.
 type rawExecution struct {
 	Namespace       string          `json:"namespace"`
 	Kind            string          `json:"execution_kind"`

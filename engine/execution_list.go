@@ -39,11 +39,11 @@ type ListOrder int
 
 // The orders.
 const (
-	// ByID lists by partition, then id. An execution which exists throughout the listing is listed once.
+	// ByID lists by partition, then id. An execution that exists throughout the listing is listed once.
 	ByID ListOrder = iota
 
-	// NewestFirst and OldestFirst list by the bytes of the id over all partitions. An id made by this library starts with
-	// a time.
+	// NewestFirst and OldestFirst list by the id's bytes over all partitions. An id made by this library starts with the
+	// time.
 	NewestFirst
 	OldestFirst
 
@@ -54,15 +54,15 @@ const (
 // ExecutionFilter selects executions to list, and their order. The zero value lists all. An execution must match all
 // fields.
 //
-// Most fields have no index. A page examines up to [MaxExamined] executions in the listing's order, which takes some
-// tenths of a second, and may be short or empty with a cursor to continue. Cheaper are:
+// Most fields have no index: a page examines up to [MaxExamined] executions, which takes some tenths of a second, and may
+// be short or empty. Faster are:
 //
-//   - Worker, Instance or the state active: a page examines only leases, up to 50,000.
-//   - ClaimOrder: a page examines only the lane's queue.
-//   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines only ids made then, or within ten
-//     minutes before or after. If an id has another time, because a caller made the id or set [ExecutionSpec.CreatedAt],
-//     only ByID lists the execution.
-//   - Only Partition, or nothing: a page examines as many executions as are listed.
+//   - No field, or Partition alone: a page examines only the listed executions.
+//   - Worker, Instance or the state active: a page examines leases, up to 50,000.
+//   - ClaimOrder: a page examines the lane's queue.
+//   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines ids made then, give or take ten
+//     minutes. Executions whose id has another time, made by a caller or with [ExecutionSpec.CreatedAt], are listed only
+//     by ByID.
 type ExecutionFilter struct {
 	Partition *int // a single partition; nil for all
 
@@ -90,13 +90,10 @@ const MaxExamined = 10_000
 // maxLeased is the largest number of leases examined for a page.
 const maxLeased = 50_000
 
-// ListExecutions returns a page of the executions that match a filter, in the filter's order. after is the [Page.Next] of
-// the previous page, or "" for the first page. A limit of 0 or above [MaxPage] means [MaxPage]. An execution created or
-// changed in the meantime may appear on a later page or not at all. Only an empty Next means the end: with a filter a page
-// may be short or empty.
+// ListExecutions returns a [Page] of the executions that match a filter, in the filter's order. An execution created or
+// changed in the meantime may appear on a later page or not at all. With a filter a page may be short or empty.
 //
-// Errors: [fferr.ErrInvalidInput] for a filter that can't match, a negative limit, or a cursor of another listing or
-// filter.
+// Errors: [fferr.ErrInvalidInput], also for a filter that can't match.
 func (e *Engine) ListExecutions(
 	ctx context.Context, filter ExecutionFilter, after string, limit int,
 ) (Page[ExecutionSummary], error) {
@@ -360,7 +357,7 @@ func listCursor(list string, key *listKey) string {
 	return core.CursorOf(list, document)
 }
 
-// readListKey returns the position before a page's first item, or nil for the start of the listing.
+// readListKey returns the position after which a page starts, or nil for the start of the listing.
 func readListKey(list, cursor string) (*listKey, error) {
 	document, err := core.ReadCursor(list, cursor)
 	if err != nil || document == nil {

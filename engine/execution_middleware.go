@@ -16,9 +16,8 @@ import (
 //		return nil
 //	}
 //
-// ctx is the creation's; in a handler, usually the handler's. Fields left out by the caller are still empty, except Tags,
-// which is a copy and never nil. Don't change ID and Flow. The values behind Payload and Policy may be shared: replace
-// them, don't modify them.
+// ctx is the creation's; in a handler, usually the handler's. Defaults are not filled in yet. Tags is a copy and never nil.
+// Don't change ID and Flow. The values behind Payload and Policy may be shared: replace them, don't modify them.
 //
 // An error refuses the creation with [fferr.ErrInvalidInput], and [errors.Is] finds the error itself. In a flow or a call
 // the error refuses all executions, otherwise one.

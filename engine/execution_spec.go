@@ -73,11 +73,11 @@ type ExecutionSpec struct {
 	// Deadline ends the execution as expired, in any state. Default: the policy's, from creation.
 	Deadline time.Time
 
-	// CreatedAt replaces the creation time, by which executions are ordered in a lane unless fair. Default: the database's
+	// CreatedAt is stored as the creation time and orders the execution in a lane unless fair. Default: the database's
 	// clock.
 	CreatedAt time.Time
 
-	// Budgets must not be exhausted when the execution becomes claimable; until then the execution waits. At most
+	// Budgets must not be exhausted when the execution becomes claimable: the execution waits while one is. At most
 	// [MaxExecutionBudgets]. A missing budget does not limit.
 	Budgets []id.BudgetID
 
@@ -310,7 +310,7 @@ func (s ExecutionSpec) checkTexts() error {
 	return nil
 }
 
-// ownTags is the prefix of tags set by the engine.
+// ownTags is the prefix of tags that only the engine sets.
 const ownTags = "ffx."
 
 // checkOwnTags refuses tags with the engine's prefix.

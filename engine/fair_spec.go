@@ -55,8 +55,8 @@ func (f Fair[In]) share(args In) (FairShare, error) {
 // FairShare is the tenant of an execution, for turns within a lane. The zero value is none. Tenants take turns within
 // namespace, lane and priority, over all kinds.
 //
-// A creation places the execution in the queue after the same tenant's earlier work, at a distance of a millisecond
-// divided by the weight, but not before work the lane serves now. Unfair work of the lane is placed by age.
+// A creation places the execution in the queue after the tenant's earlier work, at a distance of a millisecond divided by
+// the weight, but not before work the lane serves now. Other work of the lane is placed by age.
 type FairShare struct {
 	Tenant string // 1 to [MaxTenant] bytes
 	Weight int    // 1 to [MaxFairWeight]; 0 is 1
@@ -104,7 +104,7 @@ func (c *creation) setFair(share FairShare) error {
 	return nil
 }
 
-// placesMs returns the places of creations, 0 for other than fair ones, and none if no creation is fair.
+// placesMs returns the places of creations, 0 without a fair share, and none if no creation is fair.
 func placesMs(creations []creation) []int64 {
 	places := []int64{}
 	for i := range creations {
