@@ -53,8 +53,8 @@ func rightsOf(roles []rights.Role) (params db.ListMissingRightsParams) {
 	return params
 }
 
-// Roles returns the roles whose rights the program holds completely, so a console can leave out other operations. On a
-// standby or a read-only server, only [RoleReader] is possible.
+// Roles returns the roles whose rights the program holds completely. On a standby or a read-only server, only
+// [RoleReader] is possible.
 //
 // Errors: [fferr.ErrUnavailable] without a connection; [fferr.ErrNotMigrated].
 func (e *Engine) Roles(ctx context.Context) ([]Role, error) {

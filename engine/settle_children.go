@@ -40,8 +40,8 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 }
 
 // WaitForChildrenEach is [Engine.WaitForChildren] for many leases, [MaxBatch] per transaction. Outcomes are in input
-// order; a lost lease affects only its own. A returned error means nothing happened. It does not wait for locks: an
-// item with locked rows gets [fferr.ErrBusy]; repeat the item.
+// order; a lost lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error
+// means nothing happened.
 func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {
 	return e.impatient().waitForChildren(ctx, leases)
 }

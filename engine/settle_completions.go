@@ -38,8 +38,7 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 
 // CompleteExecutions is [Engine.CompleteExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input
 // order, nil for success; a lost lease affects only its own. A second completion of an execution counts as a
-// repetition. A returned error means nothing happened. It does not wait for locks: an item with locked rows gets
-// [fferr.ErrBusy]; repeat the item.
+// repetition. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing happened.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
 	outcomes, err := e.impatient().complete(ctx, completions)
 	return core.ErrorsOf(outcomes), err

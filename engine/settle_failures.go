@@ -63,8 +63,8 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 }
 
 // FailExecutions is [Engine.FailExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a
-// lost lease affects only its own. A returned error means nothing happened. It does not wait for locks: an item with
-// locked rows gets [fferr.ErrBusy]; repeat the item.
+// lost lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means
+// nothing happened.
 func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {
 	return e.impatient().fail(ctx, failures)
 }

@@ -37,9 +37,8 @@ func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) e
 }
 
 // DelayExecutions is [Engine.DelayExecution] for many leases, [MaxBatch] per transaction. Outcomes are in input order,
-// nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides. A
-// returned error means nothing happened. It does not wait for locks: an item with locked rows gets [fferr.ErrBusy];
-// repeat the item.
+// nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides.
+// An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing happened.
 func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, error) {
 	return e.impatient().delay(ctx, "delay executions", delays)
 }

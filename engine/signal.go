@@ -102,8 +102,8 @@ type WaitpointSignal struct {
 // waitpoint does not exist. With the right token also [fferr.ErrNotFound] for a closed waitpoint, and
 // [fferr.ErrWaitpointClosed] after the waitpoint expired or the wait timed out.
 //
-// Transaction: as [Engine.Signal]. Keys are cached for up to 5 seconds, so a process may accept a key for as long
-// after another process has retired it.
+// Transaction: as [Engine.Signal]. Keys are cached for up to 5 seconds, so a key retired by another process may be
+// accepted as long.
 func (e *Engine) SignalWaitpoint(ctx context.Context, spec WaitpointSignal) (Signalled, error) {
 	const op = "signal waitpoint"
 	if !spec.BusinessKey.IsZero() {

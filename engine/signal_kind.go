@@ -11,13 +11,12 @@ import (
 )
 
 // Signal declares a signal once, for senders and handlers. T is the type of the payload, encoded like the arguments of
-// a [Kind]. A Signal is stateless, usually a package variable, and safe for concurrent use.
+// a [Kind]. A Signal is usually a package variable, and safe for concurrent use.
 //
 //	var Approved = engine.Signal[Approval]{Name: "approved"}
 //
 //	err := Approved.Send(ctx, eng, execution, Approval{By: "ada"})
 //	err = Approved.SendTo(ctx, eng, "order", "4711", Approval{By: "ada"}) // by a business key
-//	approval, err := Approved.Await(ctx, job, engine.Wait{Timeout: 72 * time.Hour}) // in a handler
 type Signal[T any] struct {
 	Name  string // required; at most 256 bytes
 	Codec Codec  // default [JSON]
@@ -38,10 +37,10 @@ type Wait struct {
 	// Key is the key of the waitpoint, if a token was created by Job.Waitpoint. Default: the name of the signal.
 	Key id.WaitpointKey
 
-	// ResumeDelay is the time between the signal and the next run of the handler. Default: at once.
+	// ResumeDelay is the time between the signal and the next run of the handler.
 	ResumeDelay time.Duration
 
-	// Asked is the question shown to people by [Engine.Waits]. Reason is the reason why the execution is blocked.
+	// Asked is the question shown to people by [Engine.Waits]. Reason is the blocking reason.
 	Asked  string
 	Reason state.BlockingReason
 }
@@ -197,9 +196,9 @@ type Taker interface {
 //		return drafts.Approve(ctx, tx, job.Args, approval.By)
 //	})
 //
-// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn commits, and kept otherwise.
-// When the handler runs again, the turn's function is not called: store values needed later by tx. [Step.Signals] of
-// the turn's step has the signal.
+// ok is false if no signal is kept: Take does not wait. The signal is taken if the turn commits. When the handler runs
+// again, the turn's function is not called: store values needed later by tx. [Step.Signals] of the turn's step has the
+// signal.
 //
 // Errors: [fferr.DecodeError]; as [Engine.TakeSignal].
 func (s Signal[T]) Take(ctx context.Context, t Taker) (value T, ok bool, err error) {
@@ -239,8 +238,7 @@ func (s Signal[T]) Send(ctx context.Context, eng *Engine, x id.ExecutionID, valu
 
 // SendTo is [Signal.Send] to the execution that has a business key, such as "order" and "4711".
 //
-// Errors: as [Signal.Send]; [fferr.ErrNotFound] if no execution has the key: none was created with it, retention
-// deleted it, or a flow has the key.
+// Errors: as [Signal.Send]; [fferr.ErrNotFound] if no execution has the key, for example because a flow has it.
 func (s Signal[T]) SendTo(ctx context.Context, eng *Engine, name, value string, payload T, options ...SendOption) error {
 	key := id.BusinessKey{Name: name, Value: value}
 	spec, err := s.Spec(id.ExecutionID{}, payload)

@@ -9,9 +9,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Resume ends the wait of a suspended execution without a signal, by decision of an operator. Besides a timeout, only
-// Resume ends [OperatorOnly]. The attempt continues after the delay. Signals received so far stay readable; the tokens
-// of the wait become invalid.
+// Resume ends the wait of a suspended execution without a signal. Besides a timeout, only Resume ends [OperatorOnly].
+// The attempt continues after the delay. Signals received so far stay readable; the tokens of the wait become invalid.
 //
 // Errors: [fferr.ErrNotFound]; [*fferr.StateError] with [fferr.ErrNotSuspended], also for a repetition;
 // [fferr.ErrInvalidInput] for a negative delay.

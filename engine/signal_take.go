@@ -14,7 +14,6 @@ import (
 // the signal; a repetition of the signal is still a duplicate.
 //
 // Call TakeSignal with [Engine.WithTx] in the transaction that uses the signal; otherwise a crash loses the signal.
-// See worker.TurnTx.
 //
 // Errors: as [Engine.Suspend]; [fferr.ErrCorruption].
 //

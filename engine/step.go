@@ -58,13 +58,11 @@ type StepRecord struct {
 	Error string        // of the last failed try; at most 16 KiB
 	Took  time.Duration // since the first try began
 
-	// Taken are the signals taken by the caller's transaction with [Engine.TakeSignal], to show with the step. Refused
-	// in a batch, and outside a caller's transaction.
+	// Taken are the signals taken by the caller's transaction with [Engine.TakeSignal], to show with the step. Ends
+	// announces that the transaction will end the lease, so [Engine.RecordStep] takes the locks for both. Both are
+	// refused in a batch, and outside a caller's transaction.
 	Taken []ReceivedSignal
-
-	// Ends announces that the caller's transaction will end the lease, so [Engine.RecordStep] takes the locks for both
-	// in order. Refused in a batch, and outside a caller's transaction.
-	Ends bool
+	Ends  bool
 }
 
 // Recorded is the result of recording a step.
@@ -79,8 +77,8 @@ type Recorded struct {
 // Errors: [*fferr.LeaseError]: nothing was written. [fferr.ErrNotFound] if the execution or attempt no longer exists;
 // [fferr.ErrInvalidInput].
 //
-// Transaction: one. Locks the attempt, or if that is locked or the step exists, the execution and the attempt; waits
-// for each up to two seconds, three times, then [fferr.ErrContention].
+// Transaction: one. Locks the attempt, or the execution and the attempt; waits for each up to two seconds, three
+// times, then [fferr.ErrContention].
 func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, error) {
 	if step.Ends || len(step.Taken) > 0 {
 		return e.recordInTurn(ctx, &step)
@@ -93,8 +91,8 @@ func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, err
 }
 
 // RecordSteps is [Engine.RecordStep] for many steps, [MaxBatch] per transaction. Outcomes are in input order; a lost
-// lease affects only its own. A returned error means nothing happened, or the outcome is unknown. It does not wait for
-// locks: an item with locked rows gets [fferr.ErrBusy]; repeat the item.
+// lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing
+// happened, or the outcome is unknown.
 func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {
 	return e.impatient().recordSteps(ctx, steps)
 }

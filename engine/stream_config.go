@@ -35,8 +35,7 @@ func (c *StreamConfig) normalise() error {
 }
 
 // BestEffort configures how long best-effort frames are kept: as many as arrive within twice TTL, by a moving average
-// of the rate, but at least Least, at most Most, and none older than twice TTL. Appends delete the rest from time to
-// time.
+// of the rate, but at least Least, at most Most, and none older than twice TTL.
 type BestEffort struct {
 	TTL   time.Duration // default 30 s; 1 ms to 10 min
 	Least int           // default 64

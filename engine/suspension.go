@@ -30,8 +30,8 @@ func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, erro
 }
 
 // SuspendEach is [Engine.Suspend] for many leases, [MaxBatch] per transaction. Outcomes are in input order; a lost
-// lease affects only its own. A returned error means nothing happened. It does not wait for locks: an item with locked
-// rows gets [fferr.ErrBusy]; repeat the item.
+// lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing
+// happened.
 func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {
 	return e.impatient().suspend(ctx, specs)
 }

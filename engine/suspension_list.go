@@ -62,8 +62,7 @@ type WaitFilter struct {
 	Before   time.Time // waiting since before this time
 }
 
-// ListWaits returns a [Page] of the executions waiting for signals, the longest wait first. It reads open waits until
-// the page is full.
+// ListWaits returns a [Page] of the executions waiting for signals, the longest wait first.
 //
 // Errors: [fferr.ErrInvalidInput].
 func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {

@@ -64,8 +64,7 @@ func (s ReceivedSignal) stored() storedSignal {
 // [Step.Signals] returns the signals of earlier waits and of turns. [Engine.ListWaitpoints] counts the signals kept
 // for a later wait.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. An execution without a wait has none, and neither does an
-// unknown one.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. An unknown execution has none.
 func (e *Engine) ReceivedSignals(ctx context.Context, x id.ExecutionID) ([]ReceivedSignal, error) {
 	const op = "read received signals"
 	if err := e.c.CheckExecution(x); err != nil {

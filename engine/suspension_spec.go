@@ -114,20 +114,20 @@ type SuspendSpec struct {
 	// OnTimeout is the effect of the timeout. Default [ResumeOnTimeout].
 	OnTimeout OnTimeout
 
-	// ResumeDelay is the time between the end of the wait and the attempt's next claim. Default: at once.
+	// ResumeDelay is the time between the end of the wait and the attempt's next claim.
 	ResumeDelay time.Duration
 
-	// Reason is the reason why the execution is blocked. Default [state.WaitingForSignal].
+	// Reason is the blocking reason shown by reads. Default [state.WaitingForSignal].
 	Reason state.BlockingReason
 
-	// Asked is the question shown to people by [Engine.Waits]. Default none; at most [MaxAsked] bytes.
+	// Asked is the question shown to people by [Engine.Waits], at most [MaxAsked] bytes.
 	Asked string
 
-	// Pointer is free text for the handler's own continuation. Default none; at most 1,024 bytes.
+	// Pointer is free text for the handler's own continuation, at most 1,024 bytes.
 	Pointer string
 
-	// Step names the step to store with the result of the wait, StepSeq its position: see [StepRecord]. Default: none.
-	// Package worker sets both.
+	// Step names the step to store with the result of the wait, StepSeq its position: see [StepRecord]. Package worker
+	// sets both.
 	Step    string
 	StepSeq int
 }

@@ -21,9 +21,9 @@ import (
 //	})
 //
 // fn must not commit or roll back: both are refused, and a COMMIT sent as a statement is [fferr.ErrInvalidInput],
-// although its writes stay. fn may bind other engines to tx too, as Job.Complete of package worker does. As with
-// [Engine.WithTx], nothing is retried, and the transaction should be short. The isolation level is the connection's
-// default. On an engine already bound to a transaction, fn runs in a savepoint.
+// although its writes stay. fn may bind other engines to tx. As with [Engine.WithTx], nothing is retried. Keep the
+// transaction short. The isolation level is the connection's default. On an engine bound to a transaction, fn runs in
+// a savepoint.
 //
 // Errors: fn's, unchanged; the server's if the commit is refused. Nothing was written then. [fferr.ErrTransport] if
 // the answer to the commit was lost: check whether the commit took effect.

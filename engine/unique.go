@@ -18,8 +18,7 @@ const (
 // Unique makes work unique: while one execution has a key, a creation with the same key makes no second execution. The
 // key always has the namespace and the kind. The zero value allows one unfinished execution of the kind.
 //
-// An index guarantees uniqueness across processes. Members of flows, called executions and executions of schedules
-// can't be unique.
+// Uniqueness holds across processes. Members of flows, called executions and executions of schedules can't be unique.
 type Unique struct {
 	// ByArgs adds the payload to the key: as JSON, in any order of names, spacing or form of numbers; by its bytes if
 	// not JSON.
@@ -31,9 +30,9 @@ type Unique struct {
 
 	ByLane bool // adds the lane to the key
 
-	// Period adds the period of the due time to the key. Periods count from the Unix epoch: hours and days begin in
-	// UTC. The due time is [ExecutionSpec.DelayUntil], or the database's present time. Whole milliseconds, at least
-	// [MinUniquePeriod]. Default 0: all times.
+	// Period adds the period of the due time to the key. Periods count from the Unix epoch, in UTC. The due time is
+	// [ExecutionSpec.DelayUntil], or the database's present time. Whole milliseconds, at least [MinUniquePeriod].
+	// Default 0: all times.
 	Period time.Duration
 
 	// While is how long an execution has its key. Default [WhileUnfinished], with ReplaceWaiting [WhileWaiting].

@@ -149,7 +149,7 @@ func sortedTexts(texts []string) []string {
 	return slices.Compact(sorted)
 }
 
-// HeartbeatWorker extends a registration by its TTL and stores the load. It emits no event.
+// HeartbeatWorker extends a registration by its TTL and stores the load.
 //
 // Errors: [fferr.ErrNotFound] if the worker is not registered, the TTL has passed, or another worker has the instance
 // id: register again. [fferr.ErrBusy] if another transaction holds the row: leave it to the next heartbeat.
