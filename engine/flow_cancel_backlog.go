@@ -35,8 +35,8 @@ type FlowCancelRequest struct {
 // The job cancel_flows cancels the rest after the grace. Handlers are not notified of the grace.
 //
 // [CancelledFlow.Members] lists all members to cancel, now or later, until [Engine.AckFlowCancel] or the job removes
-// them from the request. [Engine.AwaitFlow] waits for the flow's end. If the flow is already cancelled, a further
-// request with a policy no milder can only shorten the grace; without Grace the listed members are cancelled now.
+// them from the request. If the flow is already cancelled, a further request with a policy no milder can only shorten
+// the grace; without Grace the listed members are cancelled now.
 //
 // Errors and transaction: as [Engine.CancelFlow]; emits an operator event too. Safe to repeat.
 func (e *Engine) RequestFlowCancel(ctx context.Context, request FlowCancelRequest) (CancelledFlow, error) {

@@ -39,8 +39,7 @@ type UpstreamRef struct {
 // name returns the node's key, or the uuid without a key.
 func (r UpstreamRef) name() string { return cmp.Or(r.Node, r.Execution.UUID().String()) }
 
-// Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for. Counters
-// may be late, so it reads the upstreams themselves.
+// Eligibility reports whether the dependencies of an execution let it run, and which upstreams it waits for.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value of the execution, its group or an
 // upstream.
@@ -50,6 +49,7 @@ func (e *Engine) Eligibility(ctx context.Context, x id.ExecutionID) (Eligibility
 	return eligibility, core.Wrap(op, err)
 }
 
+// eligibility reads the upstreams themselves, because counters may be late.
 func (e *Engine) eligibility(ctx context.Context, x id.ExecutionID) (Eligibility, error) {
 	if err := e.c.CheckExecution(x); err != nil {
 		return Eligibility{}, err

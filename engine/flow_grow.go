@@ -22,8 +22,8 @@ type Growth struct {
 	// Nodes are new members, at most [MaxNodes]. The node of an existing member adds nothing.
 	Nodes []Node
 
-	// Edges are new dependencies, at most [MaxEdges], between nodes of the call or earlier ones. Edges count at once.
-	// An existing edge with the same Kind and PassResult adds nothing.
+	// Edges are new dependencies, at most [MaxEdges], between nodes of the call or earlier ones. An existing edge with
+	// the same Kind and PassResult adds nothing.
 	Edges []Edge
 
 	// Revision is the expected revision of the flow, ignored if there is nothing to add. Default nil: any.

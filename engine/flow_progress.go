@@ -23,8 +23,7 @@ type FlowProgress struct {
 // Done reports whether every member has ended. A flow without members is done. A done flow may still get members.
 func (p FlowProgress) Done() bool { return p.Ended == p.Total }
 
-// FlowProgress counts the members of a flow by public state, for a progress bar. It is cheaper than
-// [Engine.DescribeFlow].
+// FlowProgress counts the members of a flow by public state. It is cheaper than [Engine.DescribeFlow].
 //
 // Errors: [fferr.ErrNotFound].
 func (e *Engine) FlowProgress(ctx context.Context, flow id.FlowID) (FlowProgress, error) {

@@ -35,10 +35,9 @@ type FlowSpec struct {
 	// [Config.Retention].
 	Retention time.Duration
 
-	// PruneMembersAfter deletes each member this long after its end, for flows growing for years: at least
-	// [policy.MinRetention]. The keys of pruned members stay reserved: a growth does not create them again, and refuses
-	// new edges from or to them. Dependents of pruned members can't be replayed ([fferr.ErrPruned]). Default: members
-	// are kept as long as the flow.
+	// PruneMembersAfter deletes each member this long after its end: at least [policy.MinRetention]. The keys of pruned
+	// members stay reserved: a growth does not create them again, and refuses new edges from or to them. Dependents of
+	// pruned members can't be replayed ([fferr.ErrPruned]). Default: members are kept as long as the flow.
 	PruneMembersAfter time.Duration
 
 	Nodes []Node // at most [MaxNodes]
@@ -64,7 +63,7 @@ type Node struct {
 	When policy.Group
 }
 
-// Edge makes the node To wait for the node From. Two nodes have at most one edge between them.
+// Edge makes the node To wait for the node From.
 type Edge struct {
 	From, To string
 
@@ -90,7 +89,7 @@ const (
 	MaxInbound = 10_000
 )
 
-// MaxMembers is the largest number of members of a flow, including those added later.
+// MaxMembers is the largest number of members of a flow, including later ones.
 const MaxMembers = 100_000
 
 // defaultEdgeKind is the kind of an edge that names none.
