@@ -7,13 +7,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// CancelOverBudget cancels executions that a breach of a budget has left to this job: its process has ended since, or the
-// breach was part of a caller's transaction. It also forgets admissions under budgets with CancelOnBreach whose
-// executions have ended. It looks at up to batch executions of either kind, and returns how many it has cancelled or forgotten.
+// CancelOverBudget cancels executions that a breach of a budget has left to the job: the process of the breach has
+// ended since, or the breach was part of a caller's transaction. It also deletes admissions of ended executions under
+// budgets with CancelOnBreach. It examines up to batch executions of either kind, and returns the larger number of
+// changes.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one for each 100 executions to cancel, which waits for no lock, and those of
-// [engine.Engine.CancelExecution] for each one that is locked; two statements besides, which skip locked rows. Safe to repeat and to
-// run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 100 executions to cancel, without lock waits, and for each
+// locked execution the transaction of [engine.Engine.CancelExecution]; two statements besides, which skip locked rows.
+// Safe to repeat and to run in any number of processes.
 func (u *Upkeep) CancelOverBudget(ctx context.Context, batch int) (int, error) {
 	const op = "cancel executions over budget"
 	if err := core.CheckBatch(batch); err != nil {
@@ -31,6 +32,6 @@ func (u *Upkeep) CancelOverBudget(ctx context.Context, batch int) (int, error) {
 	return max(done, int(dropped)), err
 }
 
-// OverBudget receives a value when a transaction of [engine.Engine.InTx] of this engine was a breach that cancels executions. Then
-// call the job cancel_over_budget soon. Outside transactions the engine cancels them itself.
+// OverBudget receives a value after a breach that cancels executions, in a transaction of [engine.Engine.InTx] of this
+// engine. Then call the job cancel_over_budget soon. Outside transactions the engine itself cancels the executions.
 func (u *Upkeep) OverBudget() <-chan struct{} { return u.c.OverBudget }

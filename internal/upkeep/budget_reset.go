@@ -13,10 +13,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ResetBudgets resets the budgets whose interval is over by the database's clock, at most batch, and returns how many it reset.
-// The next reset follows in the same phase, however late this one is; intervals that were missed are one. A budget that can't
-// be reset, because its policy can't be read, does not keep others from it. It deletes the budgets that have been unused for
-// their retention, which count too.
+// ResetBudgets resets at most batch budgets whose interval is over by the database's clock, and deletes budgets that
+// were unused for their retention. It returns how many budgets it reset or deleted. A late reset does not change the
+// phase of later ones; several missed intervals count as one. A budget with an unreadable policy does not keep others
+// from their reset.
 //
 // Errors: [fferr.ErrInvalidInput]; else the first error of a budget, after all others were reset. Transaction: one for each
 // budget; skips locked ones. Safe to repeat and to run in any number of processes.
@@ -56,7 +56,7 @@ func (u *Upkeep) ResetBudgets(ctx context.Context, batch int) (int, error) {
 	}
 }
 
-// resetDue resets a budget if that is still due, and reports whether it did.
+// resetDue resets a budget, or deletes an unused one, if still due. It reports whether it did.
 func (u *Upkeep) resetDue(ctx context.Context, op string, partition int16, b string) (bool, error) {
 	return core.InTx(ctx, u.c, op, func(tx *core.Txn) (bool, error) {
 		row, err := u.c.Q.TakeDueBudget(ctx, tx, db.TakeDueBudgetParams{NowMs: u.c.NowMs(), PartitionKey: partition, BudgetID: b})
@@ -78,8 +78,8 @@ func (u *Upkeep) resetDue(ctx context.Context, op string, partition int16, b str
 	})
 }
 
-// retireBudget deletes a locked budget if it has been unused for its retention, and reports whether it did. Otherwise it notes
-// when to look again.
+// retireBudget deletes a locked budget that was unused for its retention, and reports whether it did. Otherwise it
+// stores the time of the next check.
 func (u *Upkeep) retireBudget(ctx context.Context, tx *core.Txn, partition int16, b string, policy *budgets.Policy, nowMs int64) (bool, error) {
 	parsed, err := id.ParseBudgetID(b)
 	if err != nil {
@@ -100,7 +100,7 @@ func (u *Upkeep) retireBudget(ctx context.Context, tx *core.Txn, partition int16
 	return true, u.c.DropBudget(ctx, tx, partition, b)
 }
 
-// PruneUsageKeys deletes keys of reports that have expired, at most batch of them, and returns how many.
+// PruneUsageKeys deletes at most batch expired keys of reports, and returns how many.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
 // processes.

@@ -12,12 +12,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ResumeCallers lets executions continue whose called executions have ended, oldest end first. It handles at most batch
-// ends and returns how many; call it again while that equals batch.
+// ResumeCallers resumes executions whose called executions have ended, oldest end first. It handles at most batch ends
+// and returns how many.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for the
-// next call. Emits a completion event of the outcome "resumable" for each that continues. Safe to repeat and to run in any
-// number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the callers, and skips locked ones for
+// the next call. Emits a completion event of the outcome "resumable" for each resumed caller. Safe to repeat and to run
+// in any number of processes.
 func (u *Upkeep) ResumeCallers(ctx context.Context, batch int) (int, error) {
 	const op = "resume callers"
 	if err := core.CheckBatch(batch); err != nil {
@@ -48,8 +48,8 @@ func (u *Upkeep) ResumeCallers(ctx context.Context, batch int) (int, error) {
 // [Upkeep.ResumeCallers], whichever process holds the job.
 func (u *Upkeep) CallEnded() <-chan struct{} { return u.c.CallEnded }
 
-// answerCallers looks at those callers of ended executions that it can lock, and deletes the notes of these ends. It
-// returns how many they are.
+// answerCallers resumes the callers of ended executions, except for locked ones, and deletes the notes of the handled
+// ends. It returns how many ends it handled.
 func (u *Upkeep) answerCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (int, error) {
 	locked, err := u.takeCallers(ctx, tx, ends)
 	if err != nil {
@@ -87,7 +87,7 @@ func (u *Upkeep) answerCallers(ctx context.Context, tx *core.Txn, ends []db.Scan
 	return len(looked), err
 }
 
-// takeCallers locks the callers of ended executions, except for those that another transaction holds.
+// takeCallers locks the callers of ended executions, and skips callers locked by another transaction.
 func (u *Upkeep) takeCallers(ctx context.Context, tx *core.Txn, ends []db.ScanCallEndsRow) (map[id.ExecutionID]bool, error) {
 	var executions []id.ExecutionID
 	for _, end := range ends {

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// oldPlaceAfter is how old the place of an execution that has started is when it is forgotten.
+// oldPlaceAfter is the age at which the place of a started execution is deleted.
 const oldPlaceAfter = time.Hour
 
 // fairSweep is where the next call of the job forget_fair_places continues.
@@ -24,10 +24,10 @@ type fairSweep struct {
 // fairPosition is a row, or several, of ffx_fair_place.
 type fairPosition struct{ key, placeNs int64 }
 
-// ForgetFairPlaces deletes places of fair work that no creation needs: those of tenants that have a greater one, and those
-// that are an hour old and whose executions have started. A tenant whose places are gone counts as new. It examines up to
-// batch places, at least 2 and at most [core.MaxSweep], and returns how many it deleted. Each call continues after the previous
-// one of the same engine, and begins again after the last place.
+// ForgetFairPlaces deletes places of fair work that no creation needs: places of tenants with a greater one, and places
+// older than an hour whose executions have started. A tenant without places counts as new. It examines up to batch
+// places, at least 2 and at most [core.MaxSweep], and returns how many it deleted. Each call continues after the
+// previous one of the same engine, and begins again after the last place.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.

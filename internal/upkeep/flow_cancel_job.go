@@ -13,13 +13,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// CancelFlows continues requested cancellations of flows ([engine.Engine.RequestFlowCancel], or FlowFabric's). It cancels
-// members whose grace has ended, removes ended members from their requests, and deletes empty requests. It returns the
-// number of these members and empty requests; call it again while that is at least batch.
+// CancelFlows continues requested cancellations of flows ([engine.Engine.RequestFlowCancel], or FlowFabric's). It
+// cancels members whose grace has ended, removes ended members from their requests, and deletes empty requests. It
+// returns the number of removed members and of requests found empty.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the requests,
-// then members and their attempts. It skips locked rows for a later call. For locks that can't be skipped it waits 50
-// ms, at most a hundred times per call, and queues as long for up to eight busy flows. Emits lease events and
+// Errors: [fferr.ErrInvalidInput]. Transaction: several, of up to 256 flows each; locks the flows exclusively, the
+// requests, then members and their attempts. Skips locked rows for a later call, but waits 50 ms for locks that can't
+// be skipped, at most a hundred times per call, and as long for up to eight busy flows. Emits lease events and
 // completion events as [engine.Engine.CancelFlow]. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) CancelFlows(ctx context.Context, batch int) (int, error) {
 	const op = "cancel flows"
@@ -37,7 +37,7 @@ type backlogScan struct {
 	after db.ScanCancelBacklogRow
 }
 
-// scan returns the next due members. It deletes requests without members, and members with unreadable ids.
+// scan returns the next due members, and deletes requests without members, and members with unreadable ids.
 func (s *backlogScan) scan(ctx context.Context, room int) (due []core.Candidate, done int, more bool, err error) {
 	rows, err := core.InStatement(ctx, s.Core, s.Op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanCancelBacklogRow, error) {
 		return s.Q.ScanCancelBacklog(ctx, conn, db.ScanCancelBacklogParams{
@@ -69,7 +69,7 @@ func (s *backlogScan) scan(ctx context.Context, room int) (due []core.Candidate,
 	return due, done, true, err
 }
 
-// drop deletes members without changing executions, and requests that become empty.
+// drop deletes members without changing executions, and requests left empty.
 func (s *backlogScan) drop(ctx context.Context, dead []backlogMember) (int, error) {
 	return core.InTx(ctx, s.Core, s.Op, func(tx *core.Txn) (int, error) {
 		flows := core.NewFlowSet(s.Partitions)
@@ -97,7 +97,7 @@ func (s *backlogScan) takeRequests(ctx context.Context, tx *core.Txn, flows *cor
 	return reasons, err
 }
 
-// takeOff removes members from their locked requests and returns how many it removed.
+// takeOff removes members from their locked requests, and returns how many.
 func (s *backlogScan) takeOff(ctx context.Context, tx *core.Txn, members []backlogMember, taken map[id.FlowID]string) (int, error) {
 	var params db.DropBacklogMembersParams
 	for _, m := range members {
@@ -118,7 +118,7 @@ func (s *backlogScan) takeOff(ctx context.Context, tx *core.Txn, members []backl
 	return int(n), err
 }
 
-// act cancels members, and removes ended ones from their requests. It holds their flows exclusively.
+// act cancels members, and removes ended ones from their requests. The flows are held exclusively.
 func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b core.Candidate) int {
@@ -160,7 +160,7 @@ func (s *backlogScan) act(ctx context.Context, tx *core.Txn, flows *core.FlowSet
 	return s.takeOff(ctx, tx, over, taken)
 }
 
-// liveAmong returns the due members that belong to their flows and have not ended, with their flows. A request may also
+// liveAmong returns the due members of their requests' flows which have not ended, with the flows. A request may also
 // name a member of another flow.
 func (s *backlogScan) liveAmong(
 	ctx context.Context, tx *core.Txn, due []core.Candidate,

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// Limits per call of DispatchCompletions: how often it waits 50 ms for a locked row before it stops waiting for
-	// rows, and for how many locked flows it waits as long after everything else is done.
+	// Limits per call of DispatchCompletions: how often to wait 50 ms for a locked row before skipping all locked rows,
+	// and for how many locked flows to wait as long after everything else is done.
 	maxRowWaits  = 16
 	maxFlowWaits = 8
 )
 
-// DispatchCompletions resolves the dependents of completion events that are not marked as dispatched: events below 64
-// levels of skips, events whose dependents could not be decided because of an unknown stored policy or state, and
-// events of FlowFabric. It returns how many events it dispatched; call it again while that is at least batch. In a
-// loop, call it about once per second, and at once after [Upkeep.Undispatched], as package reconcile does. An
-// event that can't be dispatched is logged once and retried after a second, later down to once per minute.
+// DispatchCompletions resolves the dependents of completion events not marked as dispatched: events below 64 levels of
+// skips, events whose dependents could not be decided because of an unknown stored policy or state, and events of
+// FlowFabric. It returns how many events it dispatched. In a loop, call DispatchCompletions about once per second, and
+// at once after [Upkeep.Undispatched], as package reconcile does. A failing event is logged once and retried after a
+// second, later down to once per minute.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without dependents.
-// Locks the flow (shared if all its events are successes that skip nothing, otherwise exclusively), the executions of
-// the events, edge groups and dependents. It skips locked rows and flows for a later call, but waits 50 ms each for up
-// to 16 rows and 8 flows; in a caller's transaction it waits for rows only. Emits completion events. Safe to repeat and
-// to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per flow and 64 levels of skips, and one for events without
+// dependents. Locks the flow (shared if all its events are successes that skip nothing, otherwise exclusively), the
+// executions of the events, edge groups and dependents. Skips locked rows and flows for a later call, but waits 50 ms
+// each for up to 16 rows and 8 flows; in a caller's transaction for rows only. Emits completion events. Safe to repeat
+// and to run in any number of processes.
 func (u *Upkeep) DispatchCompletions(ctx context.Context, batch int) (int, error) {
 	const op = "dispatch completions"
 	if err := core.CheckBatch(batch); err != nil {
@@ -72,8 +72,8 @@ func (u *Upkeep) DispatchCompletions(ctx context.Context, batch int) (int, error
 }
 
 // Undispatched returns a channel that receives a value after this engine has committed a transaction of its own with
-// work for [Upkeep.DispatchCompletions]. It buffers one value, and each goes to one receiver. Work from other
-// processes or callers' transactions sends no value, so also call DispatchCompletions from time to time.
+// work for [Upkeep.DispatchCompletions]. The channel buffers one value, and each value goes to one receiver. Work from
+// other processes or callers' transactions sends no value, so also call DispatchCompletions from time to time.
 func (u *Upkeep) Undispatched() <-chan struct{} { return u.c.Undispatched }
 
 // dispatching is one call of [Upkeep.DispatchCompletions].
@@ -85,7 +85,7 @@ type dispatching struct {
 	rowWaits int
 	busy     [][]db.ScanUndispatchedRow // events of locked flows, by flow: a random sample
 	passed   int                        // number of locked flows
-	failed   error                      // the first error of an event that can't be dispatched
+	failed   error                      // the first error of a failing event
 }
 
 // page dispatches the events without possible dependents together, and the others flow by flow.
@@ -128,8 +128,8 @@ func (d *dispatching) page(ctx context.Context, events []db.ScanUndispatchedRow)
 	return nil
 }
 
-// flow dispatches the events of one flow in one transaction, down to the given number of levels, or skips them. If it
-// meets a locked row or a failing event, it retries with smaller parts until everything else is done.
+// flow dispatches the events of one flow in one transaction, down to the given number of levels, and skips the events
+// of a locked flow. After a locked row or a failing event, it retries with smaller parts until everything else is done.
 func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow, levels int, waits bool) error {
 	result, err := core.InTx(ctx, d.u.c, d.op, func(tx *core.Txn) (dispatched, error) {
 		return d.transaction(ctx, tx, events, levels, waits, !succeeded(events))
@@ -174,7 +174,7 @@ func (d *dispatching) flow(ctx context.Context, events []db.ScanUndispatchedRow,
 	return nil
 }
 
-// setAside keeps the events of a locked flow for a try that waits.
+// setAside keeps the events of a locked flow for a later try, which waits.
 func (d *dispatching) setAside(events []db.ScanUndispatchedRow) {
 	d.passed++
 	if len(d.busy) < maxFlowWaits {
@@ -194,11 +194,11 @@ func (d *dispatching) stall(event db.ScanUndispatchedRow, err error) {
 // dispatched is the result of dispatching events of one flow.
 type dispatched struct {
 	done int
-	left []db.ScanUndispatchedRow // events with dependents that could not be decided
+	left []db.ScanUndispatchedRow // events with undecided dependents
 }
 
-// transaction locks the flow, the executions and the events, and resolves the dependents. It returns core.ErrFlowLock if
-// some of them may only be resolved under the flow's exclusive lock.
+// transaction locks the flow, the executions and the events, and resolves the dependents. The error is core.ErrFlowLock
+// if some dependents may only be resolved under the flow's exclusive lock.
 func (d *dispatching) transaction(
 	ctx context.Context, tx *core.Txn, events []db.ScanUndispatchedRow, levels int, waits, exclusive bool,
 ) (result dispatched, err error) {
@@ -231,7 +231,7 @@ func (d *dispatching) transaction(
 		case !undone.taken:
 			open(event)
 		case undone.replayed:
-			result.done++ // its next end counts instead
+			result.done++ // the next end counts instead
 		default:
 			x := core.EndedExecution{
 				ID:   id.ExecutionIDFromRow(event.PartitionKey, event.ExecutionID),
@@ -369,8 +369,7 @@ const (
 	maxStalled = 10_000
 )
 
-// stalledEvents holds the completion events that could not be dispatched, and when to retry each. It only affects the
-// pace of this process.
+// stalledEvents has the failing completion events, and when to retry each. It only affects the pace of this process.
 type stalledEvents struct {
 	mu     sync.Mutex
 	events map[int64]*stalledEvent
@@ -381,7 +380,7 @@ type stalledEvent struct {
 	until time.Time
 }
 
-// waits reports whether it is too early to retry an event.
+// waits reports whether a retry of an event would be too early.
 func (s *stalledEvents) waits(event int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,7 +388,7 @@ func (s *stalledEvents) waits(event int64) bool {
 	return ok && time.Now().Before(stalled.until)
 }
 
-// note records a fruitless try and reports whether it was the first one.
+// note records a fruitless try, and reports whether there was none before.
 func (s *stalledEvents) note(event int64) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,7 +408,7 @@ func (s *stalledEvents) note(event int64) (first bool) {
 	return !ok
 }
 
-// forget drops entries that were not retried although they were due: their events have been dispatched.
+// forget drops entries without a retry when due: their events have been dispatched.
 func (s *stalledEvents) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

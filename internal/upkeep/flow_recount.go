@@ -17,7 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// settleTime is how long another program may take to count an end it reported. After that we assume it never will.
+// settleTime is how long another program may take to count a reported end. After this time we assume that it never
+// will.
 const settleTime = 30 * time.Second
 
 // groupKey is the key of a group: the waiting execution and its flow.
@@ -35,12 +36,12 @@ func addGroup(a *core.FlowMemberArrays, key groupKey) {
 // endings maps the executions whose ends are being counted now to their outcomes.
 type endings map[id.ExecutionUUID]state.CompletionOutcome
 
-// recountGroups recomputes the counters of groups from their edges, marks the edges, and releases or skips waiting
-// downstreams as that decides. It returns how many groups it changed and the skipped executions, whose own dependents
-// the caller must resolve. Groups that are locked or can't be decided are left alone.
+// recountGroups recomputes the counters of groups from their edges, marks the edges, and releases or skips the waiting
+// downstreams of decided groups. It returns how many groups it changed and the skipped executions, whose own dependents
+// the caller must resolve. Locked groups and undecidable ones are left alone.
 //
-// An end is counted once, however often this runs and whichever program counted it before. The caller holds the flows
-// exclusively.
+// An end is counted once, however often recountGroups runs and whichever program counted before. The caller holds the
+// flows exclusively.
 func (u *Upkeep) recountGroups(
 	ctx context.Context, tx *core.Txn, keys []groupKey, ending endings, nowMs int64,
 ) (changed int, skipped []core.EndedExecution, err error) {
@@ -79,7 +80,7 @@ func (u *Upkeep) recountGroups(
 	if skipped, err = u.c.MoveDownstream(ctx, tx, decided, &left, nowMs); err != nil {
 		return 0, nil, err
 	}
-	// A group whose downstream is in an unknown state is counted once it can be acted upon.
+	// If a downstream is in an unknown state, its group is counted later, together with the change of the downstream.
 	recounted = slices.DeleteFunc(recounted, func(g *recounting) bool { return slices.Contains(left.Executions, core.PgUUID(g.key.downstream)) })
 	if err := u.writeRecounted(ctx, tx, recounted, nowMs); err != nil {
 		return 0, nil, err
@@ -87,7 +88,7 @@ func (u *Upkeep) recountGroups(
 	return len(recounted), skipped, u.c.EnqueueSiblingCancels(ctx, tx, core.CancelRemaining(decided), nowMs)
 }
 
-// readGroups locks groups and reads their edges. It leaves out unreadable and locked ones.
+// readGroups locks groups and reads their edges, except for unreadable and locked groups.
 func (u *Upkeep) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) ([]*recounting, error) {
 	var asked core.FlowMemberArrays
 	for _, key := range keys {
@@ -104,7 +105,7 @@ func (u *Upkeep) readGroups(ctx context.Context, tx *core.Txn, keys []groupKey) 
 	for i := range rows {
 		rules, err := document.GroupFromStored(rows[i].Policy)
 		if err != nil {
-			continue // reading the flow reports it
+			continue // reported when the flow is read
 		}
 		g := &recounting{TakeUnsoundGroupsRow: &rows[i], key: keys[rows[i].Ord], rules: rules}
 		addGroup(&taken, g.key)
@@ -179,7 +180,7 @@ func (u *Upkeep) writeRecounted(ctx context.Context, tx *core.Txn, groups []*rec
 	})
 }
 
-// recounting is a locked group with its edges, and the counts derived from them.
+// recounting is a locked group with its edges, and the derived counts.
 type recounting struct {
 	*db.TakeUnsoundGroupsRow
 	key   groupKey
@@ -189,7 +190,7 @@ type recounting struct {
 	marks []edgeMark
 }
 
-// groupEdge is an edge with the state of its upstream.
+// groupEdge is an edge with the state of the upstream.
 type groupEdge struct{ *db.ReadGroupEdgesRow }
 
 type edgeMark struct {

@@ -7,11 +7,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// recount counts the edges of a group. A marked edge counts by its mark, whatever happened to its upstream since. An
-// unmarked edge counts as its upstream ended, unless another program will still count that.
+// recount counts the edges of a group. A marked edge counts by its mark, whatever happened to the upstream since. An
+// unmarked edge counts as the upstream ended, unless another program will still count that end.
 //
-// If an upstream was deleted, only the counters show how it ended: those in excess of the other edges are attributed to
-// it, successes first. If there is no excess, it failed.
+// The outcome of a deleted upstream shows only in the counters: counts in excess of the other edges are attributed to
+// deleted upstreams, successes first. Without an excess, the outcome is a failure.
 func (g *recounting) recount(ending endings, undispatched map[id.ExecutionUUID]bool, nowMs int64) {
 	var recent edgeCounts // may or may not be in the counters yet
 	var gone []groupEdge
@@ -70,9 +70,9 @@ func (g *recounting) changed() bool {
 // kTarget is computed from the applied edges, as at every other write.
 func (g *recounting) kTarget() int32 { return g.rules.KTarget(g.now.all() - g.now.staged) }
 
-// decide returns the decision of the edges, and whether to act on it: either the group was undecided before, or its
-// downstream still waits. A downstream that was replayed after a skip keeps waiting if everything that led to the skip
-// was counted, because it waits for an upstream that is replayed too.
+// decide returns the decision of the edges, and whether to act on it: either the group was undecided before, or the
+// downstream still waits. A downstream replayed after a skip keeps waiting if everything that led to the skip was
+// counted, because it waits for an upstream that is replayed too.
 func (g *recounting) decide() (decision document.Decision, acts bool) {
 	before, now := g.stored(), g.now
 	decision = g.rules.Evaluate(now.all(), now.success, now.fail, now.skip)

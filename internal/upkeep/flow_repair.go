@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// repairEdges is the approximate number of open edges that one call of RepairGroups examines. The call ends with
-	// the group that exceeds it.
+	// repairEdges is the approximate number of open edges examined by one call of RepairGroups. The group that exceeds
+	// the number is the last one.
 	repairEdges = 50_000
 
 	// repairTake is the number of groups per transaction.
@@ -32,7 +32,7 @@ func (p *groupPosition) get() groupKey {
 	return p.after
 }
 
-// move moves the position from the start of a call to its end, unless another call has moved it.
+// move moves the position from the start of a call to the end, unless another call has moved the position.
 func (p *groupPosition) move(from, to groupKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,14 +42,15 @@ func (p *groupPosition) move(from, to groupKey) {
 }
 
 // RepairGroups counts ends of upstreams that no program has counted or will count, in up to batch groups, at most
-// [core.MaxSweep]. FlowFabric leaves such ends if a server crashes between recording and counting them, or if its retention
-// deletes executions with dependents. It also repairs edges that both programs counted as running. The groups then
-// release or skip their executions. An end is recounted only 30 seconds later, when no other program counts it.
+// [core.MaxSweep]. FlowFabric leaves uncounted ends if a server crashes between recording and counting, or if retention
+// deletes executions with dependents. RepairGroups also repairs edges counted as running by both programs. The groups
+// then release or skip their executions. An end is recounted only after 30 seconds, when no other program will count
+// it.
 //
-// It returns how many groups it repaired; if that equals batch, call it again at once. Each call continues after the
-// previous one of the same engine, ends early after about 50,000 open edges, and restarts after the last group.
+// It returns how many groups it repaired. Each call continues after the previous one of the same engine, ends early
+// after about 50,000 open edges, and restarts after the last group.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: two statements that take no locks and, for repairs, one transaction per 100
+// Errors: [fferr.ErrInvalidInput]. Transaction: two statements without locks and, for repairs, one transaction per 100
 // groups, which locks their flows exclusively, the groups, and dependents, and skips locked ones until the next round.
 // Emits completion events of skipped executions. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) RepairGroups(ctx context.Context, batch int) (int, error) {
@@ -102,7 +103,7 @@ func (u *Upkeep) scanGroups(ctx context.Context, op string, after groupKey, n in
 		}
 		rules, err := document.GroupFromStored(row.Policy)
 		if err != nil {
-			continue // reading the flow reports it
+			continue // reported when the flow is read
 		}
 		running := rules.Running(int64(row.RunningCount))
 		if rules.Decide(row.SuccessCount, row.FailCount, row.SkipCount, row.RunningCount, 0) != document.Undecided {
@@ -145,7 +146,7 @@ func candidateOf(key groupKey) core.Candidate {
 	return core.Candidate{Partition: key.partition, Execution: key.downstream, Flow: &key.flow}
 }
 
-// repairFound repairs those due groups that it can lock. It holds the flows exclusively.
+// repairFound repairs due groups, and skips locked ones. The flows are held exclusively.
 func (u *Upkeep) repairFound(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	keys := make([]groupKey, 0, len(due))
 	for _, c := range due[:min(len(due), limit)] {
@@ -162,9 +163,9 @@ func (u *Upkeep) repairFound(ctx context.Context, tx *core.Txn, _ *core.FlowSet,
 	return repaired, u.c.ResolveAndRecord(ctx, tx, skipped, nowMs)
 }
 
-// recountUnsound recounts ends in groups where they can't simply be added: the group's row is missing and is created,
-// or another program has replayed an execution whose earlier end it may have counted. It returns all executions that
-// are skipped as a result, down to the given number of levels. The flow is held exclusively.
+// recountUnsound recounts ends in groups where adding is not enough: the group's row is missing and is created, or
+// another program has replayed an execution and may have counted an earlier end. It returns all executions skipped as a
+// result, down to the given number of levels. The flow is held exclusively.
 func (u *Upkeep) recountUnsound(
 	ctx context.Context, tx *core.Txn, ended []core.EndedExecution, levels int, nowMs int64,
 ) (skipped []core.EndedExecution, err error) {

@@ -15,26 +15,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// Reasons and source of the cancellation of an upstream that is no longer needed.
+// Reasons and source of the cancellation of an unneeded upstream.
 const (
 	reasonSatisfied    = "sibling_quorum_satisfied"
 	reasonImpossible   = "sibling_quorum_impossible"
 	cancelledByEngine  = "engine"
-	maxSiblingsAtATime = 10_000 // per transaction, except those of a single group
+	maxSiblingsAtATime = 10_000 // per transaction; a single group may have more
 )
 
 // CancelSiblings cancels upstreams that decided groups with [policy.CancelRemaining] no longer need. It handles at most
-// batch groups, oldest first, and returns how many it finished; call it again while that is at least batch. In a loop,
-// call it about once per second, and at once after [Upkeep.Unneeded], as package reconcile does.
+// batch groups, oldest first, and returns how many it finished. In a loop, call CancelSiblings about once per second,
+// and at once after [Upkeep.Unneeded], as package reconcile does.
 //
-// An upstream is spared if another execution still waits for it, or if its group is undecided again after a replay. The
-// workers of cancelled upstreams are notified as by [engine.Engine.CancelExecution], and executions that can no longer run are
-// skipped.
+// An upstream is spared if another execution still waits for it, or if the group is undecided again after a replay. The
+// workers of cancelled upstreams are notified as by [engine.Engine.CancelExecution], and dependents that can no longer
+// run are skipped.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round per
-// level of skipped executions. Locks the flows exclusively, groups, the upstreams and their attempts, and dependents.
-// It skips locked rows for a later call, but queues for up to 8 locked flows, 50 ms each. Emits lease and completion
-// events. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, with a constant number of statements plus one round
+// per level of skipped executions. Locks the flows exclusively, groups, the upstreams and their attempts, and
+// dependents. Skips locked rows for a later call, but waits 50 ms each for up to 8 locked flows. Emits lease and
+// completion events. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) CancelSiblings(ctx context.Context, batch int) (int, error) {
 	const op = "cancel siblings"
 	if err := core.CheckBatch(batch); err != nil {
@@ -61,17 +61,17 @@ func (u *Upkeep) CancelSiblings(ctx context.Context, batch int) (int, error) {
 }
 
 // Unneeded returns a channel that receives a value after this engine has committed a transaction of its own with work
-// for [Upkeep.CancelSiblings]. It buffers one value, and each goes to one receiver. Work from other processes or
-// callers' transactions sends no value, so also call CancelSiblings from time to time.
+// for [Upkeep.CancelSiblings]. The channel buffers one value, and each value goes to one receiver. Work from other
+// processes or callers' transactions sends no value, so also call CancelSiblings from time to time.
 func (u *Upkeep) Unneeded() <-chan struct{} { return u.c.Unneeded }
 
 // siblingGroup is a locked group whose remaining upstreams may be unneeded.
 type siblingGroup struct {
 	core.Candidate
 	decision document.Decision
-	done     bool          // nothing is left to do for it
+	done     bool          // nothing is left to do
 	left     bool          // beyond the limit of a transaction
-	siblings []pgtype.UUID // unfinished upstreams that nothing else needs
+	siblings []pgtype.UUID // unfinished upstreams, needed by no other execution
 }
 
 // groupsOf converts groups to arrays, by their waiting executions.
@@ -82,8 +82,8 @@ func groupsOf(groups []*siblingGroup) (arrays core.FlowMemberArrays) {
 	return arrays
 }
 
-// cancelSiblings handles those due groups that it can lock, at most limit, and returns how many it finished. It holds
-// the flows exclusively.
+// cancelSiblings handles at most limit due groups, skips locked ones, and returns how many it finished. The flows are
+// held exclusively.
 func (u *Upkeep) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	due = slices.Clone(due[:min(len(due), limit)])
 	slices.SortFunc(due, func(a, b core.Candidate) int {
@@ -111,7 +111,7 @@ func (u *Upkeep) cancelSiblings(ctx context.Context, tx *core.Txn, _ *core.FlowS
 	})
 }
 
-// takeDecidedGroups locks the due groups in lock order, and decides them. It leaves out locked and unreadable ones.
+// takeDecidedGroups locks and decides the due groups, in lock order, except for locked and unreadable ones.
 func (u *Upkeep) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []core.Candidate) (taken []*siblingGroup, err error) {
 	groups := make([]*siblingGroup, len(due))
 	for i, c := range due {
@@ -156,8 +156,8 @@ func (u *Upkeep) takeDecidedGroups(ctx context.Context, tx *core.Txn, due []core
 	return taken, nil
 }
 
-// listSiblings lists the unfinished upstreams of groups that nothing else needs. It marks groups beyond the limit of a
-// transaction.
+// listSiblings lists the unfinished upstreams of groups, unless another execution needs the upstream. It marks groups
+// beyond the limit of a transaction.
 func (u *Upkeep) listSiblings(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	if len(groups) == 0 {
 		return nil
@@ -220,14 +220,14 @@ func (u *Upkeep) listUndecided(
 	return needing, err
 }
 
-// cancelUnneeded cancels the siblings of groups that it can lock. Groups without any left are done.
+// cancelUnneeded cancels the siblings of groups, and skips locked ones. Groups without skipped siblings are done.
 func (u *Upkeep) cancelUnneeded(ctx context.Context, tx *core.Txn, groups []*siblingGroup) error {
 	type target struct {
 		partition int16
 		execution pgtype.UUID
 	}
 	var targets []target
-	decided := make(map[pgtype.UUID]document.Decision) // the first group that does not need it gives the reason
+	decided := make(map[pgtype.UUID]document.Decision) // the first group of a sibling gives the reason
 	for _, g := range groups {
 		for _, sibling := range g.siblings {
 			if _, seen := decided[sibling]; !seen {

@@ -12,23 +12,22 @@ import (
 
 // Limits of one call of SummariseFlows, besides the batch of flows.
 const (
-	summarisedMembers = 50_000 // approximate number of counted members: it ends with the flow that exceeds it
+	summarisedMembers = 50_000 // approximate number of counted members: the flow that exceeds the number is the last
 	summarisedAtOnce  = 100    // flows per statement
 )
 
 // SummariseFlows updates the summaries of flows, as FlowFabric's projector does, for dashboards and listings: the
-// number of members by state, and the resulting state of the flow. It examines up to batch flows, at most [core.MaxSweep],
-// in the order of their rows, and ends early after about 50,000 members. It skips flows whose members had all ended at
-// the last summary if they have not grown since, and locked summaries or flows until the next round. It returns how
-// many summaries it changed.
+// number of members by state, and the resulting state of the flow. It examines up to batch flows, at most
+// [core.MaxSweep], in the order of their rows, and ends early after about 50,000 members. It skips flows whose members
+// had all ended at the last summary, unless there are new members since, and locked summaries or flows until the next
+// round. It returns how many summaries it changed.
 //
 // Each call continues after the previous one of the same engine, and restarts after the last flow. A summary may be as
 // old as one round; [engine.Engine.DescribeFlow] has current counts.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one statement that finds flows, and two per hundred flows that may have
-// changed: one counts their members, the other locks their summaries, and keeps their rows from being deleted. Emits
-// nothing. Safe to repeat and to run in
-// any number of processes: a summary never gets older.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement for finding flows, and two per hundred flows with
+// possible changes: one counts their members, the other locks their summaries, and keeps their rows from being deleted.
+// Emits nothing. Safe to repeat and to run in any number of processes: a summary never gets older.
 func (u *Upkeep) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	const op = "summarise flows"
 	u = u.impatient()
@@ -80,10 +79,10 @@ func (u *Upkeep) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	return written, nil
 }
 
-// summariseFlows counts the members of flows and writes their summaries. It returns how many it wrote.
+// summariseFlows counts the members of flows and writes their summaries. It returns how many were written.
 //
-// Nothing is locked between the two statements. The summaries bear the time of the counts, so another process that
-// counted later and wrote earlier has the later time, and keeps its summary.
+// Nothing is locked between the two statements. The summaries bear the time of the counts, so the summary of a process
+// that counted later and wrote earlier has the later time, and stays.
 func (u *Upkeep) summariseFlows(ctx context.Context, op string, flows flowArrays) (int, error) {
 	counts, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ReadMemberCountsRow, error) {
 		return u.c.Q.ReadMemberCounts(ctx, conn, db.ReadMemberCountsParams{

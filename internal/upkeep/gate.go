@@ -14,24 +14,27 @@ import (
 )
 
 const (
-	// maxPassGates is how many budgets and limits one transaction of the gate looks at.
+	// maxPassGates is how many budgets and limits one transaction of the gate examines.
 	maxPassGates = 200
 
-	// busyGate is when a limit is looked at again that was locked. Its holder may have counted before the end of an
-	// execution that gave its place back.
+	// busyGate is the pause before the next look at a locked limit. The holder of the lock may have counted before an
+	// execution ended and freed its place.
 	busyGate = 20 * time.Millisecond
 )
 
-// AdmitWaiting lets in executions that wait for budgets and limits: as many as have room, of each limit in the order of claims.
-// It returns how many it has admitted, sent on to wait for another limit, or cancelled because a limit says so. batch limits
-// that for each transaction; a result of at least batch means that more may be possible at once.
+// AdmitWaiting admits executions that wait for budgets and limits: as many as fit, at each limit in the order of
+// claims. It returns how many it has admitted, moved to another limit to wait for, or cancelled as a full limit
+// demands. batch limits the number for each transaction; after a result of at least batch, more may be possible at
+// once.
 //
-// A limit is never exceeded, however many processes run this: the row of a limit's key is locked while its admissions are
-// counted and added to. An execution is let in by all of its budgets and limits at once, and holds nothing until then.
+// A limit is never exceeded, however many processes call AdmitWaiting: the row of a limit's key is locked while
+// admissions are counted and added. An execution is admitted by all of its budgets and limits at once, and holds
+// nothing until then.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a quota policy with a negative limit, after all others were looked
-// at. Transaction: one for each 200 budgets and limits with waiting executions, with a constant number of statements, and one
-// statement for those that are new; waits for no lock. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption] for a quota policy with a negative limit, after all others
+// were handled. Transaction: one per 200 budgets and limits with waiting executions, with a constant number of
+// statements, and one statement for new limits; waits for no lock. Safe to repeat and to run in any number of
+// processes.
 func (u *Upkeep) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	const op = "admit waiting executions"
 	if err := core.CheckBatch(batch); err != nil {
@@ -61,7 +64,7 @@ func (u *Upkeep) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 			acted += cancelled
 		}
 		again := false
-		if err == nil && ensured < 2 { // those that executions wait for, then the others that these name
+		if err == nil && ensured < 2 { // limits with waiting executions, then the other limits of the executions
 			again, err = pass.ensure(ctx, op)
 		}
 		if err != nil {
@@ -82,16 +85,16 @@ func (u *Upkeep) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	return round.done, core.Wrap(op, round.corrupt)
 }
 
-// gateRound is one call of the job admit_waiting: it looks at all budgets and limits with waiting executions once, from
-// where the last one stopped. See docs/internals/decisions.md#gate.
+// gateRound is one call of the job admit_waiting: it examines all budgets and limits with waiting executions once, from
+// the position where the last call stopped. See docs/internals/decisions.md#gate.
 type gateRound struct {
 	from, after pgtype.UUID
-	wrapped     bool // it goes on from the first one
+	wrapped     bool // it continues from the first one
 	over        bool
 	done        int
 	waits       bool          // executions wait
 	busy        bool          // a limit was locked
-	next        time.Duration // until the first window has room; 0: unknown
+	next        time.Duration // until the first window admits again; 0: unknown
 	corrupt     error
 }
 
@@ -102,7 +105,8 @@ func (r *gateRound) begin(u *Upkeep) {
 	r.after = r.from
 }
 
-// note notes the findings of a pass and goes on behind it, unless there may be more for the same ones.
+// note notes the findings of a pass, and continues after its budgets and limits unless another pass over the same ones
+// may admit more.
 func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int) {
 	r.done += acted
 	r.waits = r.waits || len(found) > 0
@@ -115,7 +119,7 @@ func (r *gateRound) note(p *gatePass, found []db.ScanWaitingGatesRow, acted int)
 	}
 	switch {
 	case p.more && acted > 0:
-	case len(found) == min(maxPassGates, p.batch): // no more than the batch: each gets a share of it
+	case len(found) == min(maxPassGates, p.batch): // no more than the batch: each gets a share
 		r.after = found[len(found)-1].GateID
 		r.over = r.wrapped && bytes.Compare(r.after.Bytes[:], r.from.Bytes[:]) >= 0
 	case r.wrapped || r.from.Bytes == gate.ID{}:
@@ -144,7 +148,7 @@ func (r *gateRound) end(u *Upkeep, batch int) {
 	}
 }
 
-// gateMemory is the memory of the calls of the job admit_waiting of this process.
+// gateMemory is the state of the job admit_waiting in this process.
 type gateMemory struct {
 	mu       sync.Mutex
 	position gate.ID // where the next call begins
@@ -152,8 +156,8 @@ type gateMemory struct {
 	next     time.Time
 }
 
-// NextAdmission returns when the job admit_waiting of this engine should be called again because a window will have
-// room or a limit was locked, as an instant of this process; zero if neither. Ends of executions give room too: see
+// NextAdmission returns when the job admit_waiting of this engine should be called again because a window will admit
+// again or a limit was locked, as an instant of this process; zero if neither. Ends of executions free places too: see
 // [Upkeep.AdmissionsWait].
 func (u *Upkeep) NextAdmission() time.Time {
 	u.gates.mu.Lock()
@@ -162,19 +166,20 @@ func (u *Upkeep) NextAdmission() time.Time {
 }
 
 // AdmissionsWait reports whether executions wait for budgets or limits, as far as the job admit_waiting of this engine
-// knows. While they do, call that when a reconciler reports an end.
+// knows. While executions wait, call the job when a reconciler reports an end.
 func (u *Upkeep) AdmissionsWait() bool {
 	u.gates.mu.Lock()
 	defer u.gates.mu.Unlock()
 	return u.gates.waits
 }
 
-// Gated receives a value when this engine has created executions that wait for budgets or limits, or has given these room.
+// Gated receives a value when this engine has created executions that wait for budgets or limits, or has freed places.
 // Then call the job admit_waiting soon.
 func (u *Upkeep) Gated() <-chan struct{} { return u.c.Gated }
 
-// OnGated calls wake when the reason for [Upkeep.Gated] arises in any process, until stop is called: this process at once,
-// others while a call of [engine.Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
+// OnGated calls a function when the reason for [Upkeep.Gated] arises in any process, until stop is called: in this
+// process at once, in others while a call of [engine.Engine.Listen] has a connection. It opens none itself. The
+// function must not block; nil is never called.
 func (u *Upkeep) OnGated(wake func()) (stop func()) {
 	return u.c.OnNotification(core.GateChannel, false, wake) // after a new connection the database is asked anyway
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// findSurplus finds the executions that full limits cancel, while the pass has them locked. admitted and moved no longer wait.
+// findSurplus finds the executions that full limits cancel, while the pass holds the locks of the limits. admitted and
+// moved no longer wait.
 func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved []pgtype.UUID) error {
 	params := db.ListSurplusParams{But: slices.Concat([]pgtype.UUID{}, admitted, moved)}
 	if params.But == nil {
@@ -32,7 +33,7 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 		if t == nil || t.WhenFull == "wait" || t.WhenFull == "" {
 			continue
 		}
-		p.more = p.more || t.NeedsCount(1) // the next pass knows whether it is full
+		p.more = p.more || t.NeedsCount(1) // the next pass knows whether the limit is full
 		if !t.Replaces && t.Full() {
 			list(g, 0)
 		}
@@ -65,8 +66,8 @@ func (p *gatePass) findSurplus(ctx context.Context, tx db.DBTX, admitted, moved 
 	return err
 }
 
-// cancelSurplus cancels executions that a pass has found, unless they have moved on. It returns how many it has cancelled.
-// Locked ones are looked at again soon.
+// cancelSurplus cancels the executions found by a pass, unless their state has changed since, and returns how many.
+// Locked executions are retried soon.
 func (u *Upkeep) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int, err error) {
 	for len(p.surplus) > 0 {
 		some := p.surplus[:min(len(p.surplus), engine.MaxBatch)]
@@ -91,7 +92,7 @@ func (u *Upkeep) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 	return cancelled, nil
 }
 
-// noteAdmission notes that an execution is let in under budgets that cancel at a breach.
+// noteAdmission notes the admission of an execution under budgets that cancel at a breach.
 func (p *gatePass) noteAdmission(row *db.TakeWaitingRow, budgets []gate.ID) {
 	for _, b := range budgets {
 		if p.cancelling[b] {

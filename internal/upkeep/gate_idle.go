@@ -11,11 +11,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/gate"
 )
 
-// idleKeyAfter is how long nothing has been admitted at a key when it is forgotten.
+// idleKeyAfter is the time since the last admission at a key after which the key is deleted.
 const idleKeyAfter = time.Hour
 
-// crowdedKey is from how many admissions on a key in use is counted, so that those of ended executions go. A limit may be
-// so wide that an admission never needs a count.
+// crowdedKey is the number of admissions from which a key in use is counted, to delete admissions of ended executions.
+// A limit may be so wide that an admission never needs a count.
 const crowdedKey = 1000
 
 // keySweep is where the next call of the job forget_limit_keys continues.
@@ -24,14 +24,14 @@ type keySweep struct {
 	after core.RowPosition
 }
 
-// ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing waits,
-// with their admissions. The next execution makes the key again. Of keys in use with a thousand admissions it deletes those
-// that count no more. It examines up to batch keys, at most [core.MaxSweep], in the order
-// of their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and begins
-// again after the last row.
+// ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing
+// waits, with their admissions. The next execution creates the key again. At keys in use with a thousand admissions, it
+// deletes the admissions that no longer count. It examines up to batch keys, at most [core.MaxSweep], in the order of
+// their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and
+// begins again after the last row.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one statement that takes no lock, and a transaction for each 200 of these keys,
-// which skips locked ones. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement without locks, and a transaction per 200 such keys, which
+// skips locked ones. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
 	u = u.impatient()
@@ -70,14 +70,14 @@ func (u *Upkeep) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 		}
 	}
 	u.keySweep.mu.Lock()
-	if u.keySweep.after == from { // no other call has moved it
+	if u.keySweep.after == from { // no other call has moved the position
 		u.keySweep.after = next
 	}
 	u.keySweep.mu.Unlock()
 	return forgotten, nil
 }
 
-// forgetKeys locks keys, counts them, and deletes those that are not in use.
+// forgetKeys locks keys, counts their admissions, and deletes unused keys.
 func (u *Upkeep) forgetKeys(ctx context.Context, tx *core.Txn, keys []gate.ID) (int, error) {
 	pass := core.GateLocks{C: u.c, Whole: true}
 	pass.Begin()

@@ -18,13 +18,14 @@ import (
 )
 
 // gatePass admits executions in one transaction. It locks limits, then the executions that wait there, then their other
-// limits. It skips every locked row, so it has no place in the order of locks. It counts only under the lock.
+// limits. It skips every locked row, so it has no place in the order of locks. Admissions are counted only under the
+// lock.
 type gatePass struct {
 	core.GateLocks
 	batch   int
 	budgets []gate.ID // to look at
 	limits  []gate.ID
-	namedBy map[gate.ID]id.ExecutionID // an execution that names a limit, for one that has no row
+	namedBy map[gate.ID]id.ExecutionID // an execution that names a limit, for limits without a row
 
 	cancelling map[gate.ID]bool // budgets that cancel at a breach
 	let        db.InsertBudgetAdmissionsParams
@@ -43,7 +44,7 @@ func (p *gatePass) look(g gate.ID, isBudget bool) {
 	}
 }
 
-// lookFor is look for a budget or limit that an execution waits for.
+// lookFor is look for a budget or limit with a waiting execution.
 func (p *gatePass) lookFor(row *db.ScanWaitingGatesRow) {
 	p.look(row.GateID.Bytes, row.IsBudget)
 	p.name(row.GateID.Bytes, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID.Bytes))
@@ -63,7 +64,7 @@ func (p *gatePass) begin() {
 	p.cancelling, p.let = make(map[gate.ID]bool), db.InsertBudgetAdmissionsParams{}
 }
 
-// run returns how many executions it has admitted or moved.
+// run admits and moves executions, and returns how many.
 func (p *gatePass) run(ctx context.Context, tx *core.Txn) (int, error) {
 	if len(p.budgets)+len(p.limits) == 0 {
 		return 0, nil
@@ -88,7 +89,7 @@ func (p *gatePass) run(ctx context.Context, tx *core.Txn) (int, error) {
 	return p.apply(ctx, tx)
 }
 
-// readBudgets notes which budgets are exhausted. One whose policy can't be read counts as exhausted.
+// readBudgets notes which budgets are exhausted. A budget with an unreadable policy counts as exhausted.
 func (p *gatePass) readBudgets(ctx context.Context, tx db.DBTX, gates []gate.ID) error {
 	if len(gates) == 0 {
 		return nil
@@ -133,7 +134,7 @@ func exhausted(policy budgets.Policy, row db.ReadBudgetsInUseRow) bool {
 	return false
 }
 
-// takeWaiting locks executions that wait where there is room, or where they may replace others.
+// takeWaiting locks executions that wait for an open budget or a limit with free places, or that may replace others.
 func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	var open []gate.ID
 	var rooms []int64
@@ -164,7 +165,7 @@ func (p *gatePass) takeWaiting(ctx context.Context, tx db.DBTX) error {
 	}
 	var err error
 	p.waiting, err = p.C.Q.TakeWaiting(ctx, tx, params)
-	// Those of different limits may compete for one that they share.
+	// Executions at different limits may compete for a shared one.
 	slices.SortFunc(p.waiting, compareWaiting)
 	return err
 }
@@ -201,7 +202,7 @@ func (p *gatePass) takeOthers(ctx context.Context, tx *core.Txn) error {
 		return err
 	}
 	all := slices.SortedFunc(maps.Keys(units), core.CompareGates)
-	// There may be room for one unit, but not for all that these executions take.
+	// One unit may fit, but not all units of the executions.
 	need := make(map[*core.TakenGate]int64)
 	for g, n := range units {
 		if t := p.Taken[g]; t != nil {
@@ -257,7 +258,7 @@ func (p *gatePass) write(ctx context.Context, tx *core.Txn, admit db.AdmitExecut
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
-// waitingOf returns a waiting execution as package gate reads it.
+// waitingOf converts a waiting execution for package gate.
 func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 	w := gate.Waiting{At: row.GateID.Bytes}
 	for _, b := range row.FfxBudgetIDs {
@@ -273,9 +274,9 @@ func waitingOf(row *db.TakeWaitingRow) gate.Waiting {
 	return w
 }
 
-// ensure makes the rows of limits that have none, in a transaction of its own: another creator of the same row waits for its
-// commit. No creation of executions makes them, since an idle row may be gone when an execution waits at last. It reports
-// whether the pass should be repeated.
+// ensure creates missing rows of limits, in a transaction of its own: another creator of the same row waits for the
+// commit. Creations of executions don't create the rows, since an idle row may be gone when an execution waits at last.
+// ensure reports whether the pass should be repeated.
 func (p *gatePass) ensure(ctx context.Context, op string) (again bool, err error) {
 	params := db.EnsureGatesParams{NowMs: p.C.NowMs()}
 	slices.SortFunc(p.Missing, core.CompareGates)

@@ -10,9 +10,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ExpireGrants deletes expired grants, oldest first, and returns their executions to their lanes unless they have other
-// grants. It handles at most batch executions, and returns how many it changed; call it again while that is at least
-// batch. Grants of deleted executions are deleted too, and each counts.
+// ExpireGrants deletes expired grants, oldest first, and returns executions without another grant to their lanes. It
+// handles at most batch executions, and returns how many it changed. Grants of deleted executions are deleted too, and
+// each counts.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one per batch; locks the executions, then their expired grants, and skips
 // locked executions for the next call. Emits nothing. Safe to repeat and to run in any number of processes.
@@ -51,7 +51,7 @@ func (u *Upkeep) ExpireGrants(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// expireGrants handles those due executions that it can lock.
+// expireGrants handles due executions, and skips locked ones.
 func (u *Upkeep) expireGrants(ctx context.Context, tx *core.Txn, _ *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	var executions core.ExecutionArrays
 	for _, c := range due {
@@ -90,7 +90,7 @@ func (u *Upkeep) writeExpiredGrants(ctx context.Context, tx *core.Txn, execution
 	return len(acted), err
 }
 
-// ungranted returns the executions of a page that wait for a grant's use but have no grant.
+// ungranted returns the executions of a page that wait for the use of a missing grant.
 func ungranted(rows []db.ScanRepairsRow) []core.Candidate {
 	var due []core.Candidate
 	for _, row := range rows {

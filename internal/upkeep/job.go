@@ -20,7 +20,7 @@ type sweepPositions struct {
 	waits      waitPositions
 }
 
-// PruneCreationKeys deletes idempotency keys whose window has passed, at most batch of them, and returns how many.
+// PruneCreationKeys deletes at most batch idempotency keys whose window has passed, and returns how many.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked keys. Safe to repeat and to run in any number of
 // processes.

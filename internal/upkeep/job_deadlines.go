@@ -15,14 +15,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExpireDeadlines ends executions whose deadline has passed, in any state, oldest first, and skips executions that can
-// no longer run because of it. It handles at most batch executions and returns how many; call it again while that
-// equals batch. The number includes executions ended by another program, whose deadlines are only cleared.
+// ExpireDeadlines ends executions whose deadline has passed, in any state, oldest first, and skips dependents that can
+// no longer run. It handles at most batch executions and returns how many. The number includes executions ended by
+// another program, whose deadlines are only cleared.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for ended executions; locks the flows of members
-// exclusively, executions, then their attempts. It skips locked executions, flows and dependents for the next call, and
-// retries a few busy flows once at the end. Emits lease and completion events. Safe to repeat and to run in any number
-// of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for ended executions; locks the flows of
+// members exclusively, executions, then their attempts. Skips locked executions, flows and dependents for the next
+// call, and retries a few busy flows once at the end. Emits lease and completion events. Safe to repeat and to run in
+// any number of processes.
 func (u *Upkeep) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	const op = "expire deadlines"
 	if err := core.CheckBatch(batch); err != nil {
@@ -54,7 +54,7 @@ func (u *Upkeep) ExpireDeadlines(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// endOverdue ends those due executions that it can lock and that are still overdue.
+// endOverdue ends the due executions that are still overdue, and skips locked ones.
 func (u *Upkeep) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	params := db.TakeOverdueParams{NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -81,7 +81,7 @@ func (u *Upkeep) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowS
 	for _, row := range taken {
 		attempt, started := current[row.ExecutionID]
 		if attempt.Busy || row.FlowID != nil && !flows.Has(*row.FlowID) {
-			continue // it joined the flow in the meantime; the next scan expects it
+			continue // it joined the flow in the meantime; the next scan expects the flow
 		}
 		end := core.EndingAttempt{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: core.NeverAttempted,
@@ -102,7 +102,7 @@ func (u *Upkeep) endOverdue(ctx context.Context, tx *core.Txn, flows *core.FlowS
 	return ends.Len(), u.c.EndByJob(ctx, tx, ends)
 }
 
-// settleDeadlines clears the deadlines of executions that another program has ended, and returns how many.
+// settleDeadlines clears the deadlines of executions ended by another program, and returns how many.
 func (u *Upkeep) settleDeadlines(ctx context.Context, op string, finished core.ExecutionArrays) (int, error) {
 	if finished.Empty() {
 		return 0, nil

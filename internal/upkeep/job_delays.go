@@ -8,9 +8,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// PromoteDelayed makes delayed executions claimable when they are due. It handles at most batch executions and returns
-// how many; call it again while that equals batch. The number includes executions whose delay was left over from an
-// earlier state and is only cleared.
+// PromoteDelayed makes delayed executions claimable when due. It handles at most batch executions and returns how many.
+// The number includes executions whose delay was left over from an earlier state and is only cleared.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds a conflicting queue entry; nothing was written.
 // Transaction: one statement, and another transaction for retries of fair work; locks the executions and skips locked

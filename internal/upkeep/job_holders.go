@@ -14,7 +14,7 @@ import (
 // A Job names an operation of [Upkeep] that one process runs at a time.
 type Job string
 
-// The jobs. The database knows when they have work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
+// The jobs. The database knows when a job has work, except for [JobTrimOutboxes], [JobPurgeFlows], [JobRepairQueue],
 // [JobRepairGroups], [JobSummariseFlows], [JobSweepWaits], [JobSweepWorkers], [JobPruneWorkerEvents],
 // [JobForgetLimitKeys] and [JobForgetFairPlaces].
 const (
@@ -51,10 +51,10 @@ const (
 	JobForgetFairPlaces    Job = "forget_fair_places"
 )
 
-// JobSpec is the input of [Upkeep.TakeJobs]: a process and the jobs it wants.
+// JobSpec is the input of [Upkeep.TakeJobs]: a process and the wanted jobs.
 type JobSpec struct {
 	Holder id.WorkerInstanceID // identifies the process in every call, uniquely
-	Hold   time.Duration       // how long other processes leave the jobs to it, at least 1 ms; 0: it takes none, and only asks
+	Hold   time.Duration       // how long other processes leave the jobs to Holder, at least 1 ms; 0: only ask, and take none
 	Jobs   []Job
 	Lanes  []id.LaneID // lanes to check for work
 }
@@ -69,16 +69,16 @@ type JobsTaken struct {
 // JobTaken is the result of [Upkeep.TakeJobs] for one job.
 type JobTaken struct {
 	Ours      bool      // the caller runs the job
-	HeldUntil time.Time // if it is another holder's: the earliest time to take it
+	HeldUntil time.Time // if another process holds the job: the earliest time to take it
 	Due       time.Time // when there is work, Now if overdue; zero if there is none or the database can't know
 }
 
-// TakeJobs extends a process's hold on its jobs, and takes jobs whose holders no longer extend theirs. It returns which
-// jobs have work and when, so that idle jobs issue no statements. It also deletes lease timers whose leases this engine
-// has all seen end.
+// TakeJobs extends a process's hold on its jobs, and takes jobs whose holders no longer extend theirs. The result shows
+// which jobs have work and when, so that idle jobs issue no statements. TakeJobs also deletes lease timers whose leases
+// this engine has all seen end.
 //
-// The hold only avoids duplicate work: every operation of [Upkeep] is safe in any number of processes, and may
-// continue beyond its hold. If a job's row stays locked after its hold has ended, every process that asks runs the job.
+// The hold only avoids duplicate work: every operation of [Upkeep] is safe in any number of processes, and may continue
+// beyond the hold. If a job's row stays locked after the end of the hold, every process that asks runs the job.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrReadOnly]. Transaction: one statement without lock waits, planned each time; one
 // more if there are lease timers to delete. Safe to repeat.
@@ -131,7 +131,7 @@ func (u *Upkeep) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) 
 	return taken, nil
 }
 
-// ReturnJobs releases all jobs of a process, so that another process takes them with its next [Upkeep.TakeJobs].
+// ReturnJobs releases all jobs of a process, for the next [Upkeep.TakeJobs] of another process.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement, without lock waits. Safe to repeat.
 func (u *Upkeep) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) error {
@@ -143,6 +143,6 @@ func (u *Upkeep) ReturnJobs(ctx context.Context, holder id.WorkerInstanceID) err
 }
 
 // Delayed returns a channel that receives a value after this engine has committed a transaction of its own that delayed
-// an execution, for example by a retry. Its time may come before the next check for delays. It buffers one value, and
-// each goes to one receiver.
+// an execution, for example by a retry. The execution may be due before the next check for delays. The channel buffers
+// one value, and each value goes to one receiver.
 func (u *Upkeep) Delayed() <-chan struct{} { return u.c.Delayed }

@@ -8,11 +8,11 @@ import (
 )
 
 // UnblockRoutes releases executions that were blocked for lack of a capable worker, if a live worker now serves their
-// lane with the required capabilities. They become claimable, or go to their gate if they name a budget or quota. It
-// handles at most batch executions and returns how many; call it again while that equals batch.
+// lane with the required capabilities. Executions become claimable, or wait for admission if they name a budget or
+// quota. It handles at most batch executions and returns how many.
 //
-// It looks for registered workers, as [engine.Engine.Workers] lists them. A worker with Config.NoRegister is not among them:
-// use [operator.Unblock] for executions that wait for it.
+// It looks for registered workers, as listed by [engine.Engine.Workers]. If executions wait for a worker with
+// Config.NoRegister, use [operator.Unblock].
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as the job promote_delayed. Transaction: one statement; locks the
 // executions and skips locked ones. Safe to repeat and to run in any number of processes.

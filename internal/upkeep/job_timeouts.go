@@ -15,13 +15,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// The failure of an attempt that exceeded its timeout.
+// The failure of a timed-out attempt.
 const (
 	timeoutMessage  = "attempt_timeout"
 	timeoutCategory = string(policy.TimedOut)
 )
 
-// timeouts collects the results of attempts that exceeded their timeout.
+// timeouts collects the results of timed-out attempts.
 type timeouts struct {
 	retries *core.Retries
 	ends    *core.Ending
@@ -33,15 +33,15 @@ func newTimeouts(nowMs int64) timeouts {
 
 func (s timeouts) len() int { return s.retries.Len() + s.ends.Len() }
 
-// ExpireAttempts ends running attempts that have exceeded their policy's timeout, oldest first. This is a failure of
-// class [policy.TimedOut] that is retried like others; without retries left, the execution ends as expired. Calls of
-// their workers are refused. It handles at most batch attempts and returns how many; call it again while that equals
-// batch. The number includes attempts whose lease another program took away, whose timeouts are only cleared.
+// ExpireAttempts ends running attempts that have exceeded their policy's timeout, oldest first. The failure has the
+// class [policy.TimedOut] and is retried like others; without retries left, the execution ends as expired. Calls of the
+// attempts' workers are refused. It handles at most batch attempts and returns how many. The number includes attempts
+// whose lease another program took away, whose timeouts are only cleared.
 //
-// the job expire_leases does the same for attempts whose lease has expired as well.
+// The job expire_leases does the same for attempts whose lease has expired as well.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of ending
-// members exclusively, then executions and attempts. It skips locked rows as the job expire_deadlines. Emits lease
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows, after one for timeouts to clear; locks the flows of
+// ending members exclusively, then executions and attempts. Skips locked rows as the job expire_deadlines. Emits lease
 // and completion events. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 
@@ -82,7 +82,7 @@ func (u *Upkeep) ExpireAttempts(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// endTimedOut ends those due attempts that it can lock and that still exceed their timeout.
+// endTimedOut ends the due attempts that still exceed their timeout, and skips locked ones.
 func (u *Upkeep) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	params := db.TakeTimedOutParams{NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -109,8 +109,8 @@ func (u *Upkeep) endTimedOut(ctx context.Context, tx *core.Txn, flows *core.Flow
 	return timedOut.len(), u.writeTimeouts(ctx, tx, timedOut)
 }
 
-// add adds an attempt, unless it would end its execution and may not: its last retry was used, or it joined a flow,
-// after the flows were locked. The next scan expects that.
+// add adds an attempt, unless its execution would end and may not: the last retry was used, or the execution joined a
+// flow, after the flows were locked. The next scan expects the end.
 func (s timeouts) add(a core.EndingAttempt, retry bool, pause int64, mayEnd bool) {
 	a.LeaseEvent, a.Reason, a.Category, a.Class = "expired", timeoutMessage, timeoutCategory, policy.TimedOut
 	switch {
@@ -121,7 +121,7 @@ func (s timeouts) add(a core.EndingAttempt, retry bool, pause int64, mayEnd bool
 	}
 }
 
-// writeTimeouts writes the results of attempts that exceeded their timeout.
+// writeTimeouts writes the results of timed-out attempts.
 func (u *Upkeep) writeTimeouts(ctx context.Context, tx *core.Txn, s timeouts) error {
 	if err := u.c.ScheduleRetries(ctx, tx, s.retries); err != nil {
 		return err

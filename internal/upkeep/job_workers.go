@@ -12,8 +12,8 @@ import (
 const WorkerEventRetention = 7 * 24 * time.Hour
 
 // SweepWorkers deletes registered workers whose TTL has passed, and writes an event for each. It handles at most batch
-// workers and returns how many; call it again while that equals batch. A worker that still runs registers again with
-// its next heartbeat. Nothing else depends on the sweep: [engine.Engine.Workers] knows which workers are live.
+// workers and returns how many. A worker that still runs registers again with its next heartbeat. Nothing else depends
+// on the sweep: [engine.Engine.Workers] knows which workers are live.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked rows. Safe to repeat and to run in any number of
 // processes.
@@ -27,8 +27,8 @@ func (u *Upkeep) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// PruneWorkerEvents deletes events of registered workers that are older than [WorkerEventRetention], at most batch of
-// them, and returns how many.
+// PruneWorkerEvents deletes at most batch events of registered workers that are older than [WorkerEventRetention], and
+// returns how many.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked events. Safe to repeat and to run in any number of
 // processes.

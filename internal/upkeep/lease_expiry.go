@@ -16,15 +16,15 @@ import (
 )
 
 // ExpireLeases returns executions with expired leases to their lanes, oldest first. The attempt continues with the next
-// claim, and calls of its former holder are refused. An execution that lost more leases than its policy allows ends as
-// failed instead, and an attempt that has exceeded its timeout ends as by the job expire_attempts. It handles at
-// most batch leases and returns how many; call it again while that equals batch.
+// claim, and calls of the former holder are refused. An execution that lost more leases than its policy allows ends as
+// failed instead, and a timed-out attempt ends as by the job expire_attempts. It handles at most batch leases and
+// returns how many.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about 4,000
-// other leases that are due for a check; for expired leases one more per batch or per 256 flows. Locks the flows of
-// members that may end exclusively, executions and attempts. It skips locked executions, flows and dependents for the
-// next call, and retries a few busy flows once at the end. Emits lease events, and completion events of ended
-// executions. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one to delete timers of leases that this process saw end; one per about
+// 4,000 other leases due for a check; for expired leases one more per batch or per 256 flows. Locks the flows of
+// members that may end exclusively, executions and attempts. Skips locked executions, flows and dependents for the next
+// call, and retries a few busy flows once at the end. Emits lease events, and completion events of ended executions.
+// Safe to repeat and to run in any number of processes.
 func (u *Upkeep) ExpireLeases(ctx context.Context, batch int) (int, error) {
 
 	const op = "expire leases"
@@ -62,10 +62,10 @@ func (u *Upkeep) ExpireLeases(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// lookedAtOnce is the approximate number of leases that one statement examines.
+// lookedAtOnce is the approximate number of leases examined by one statement.
 const lookedAtOnce = 4 * engine.MaxBatch
 
-// expireLeases settles those due leases that it can lock and that are still expired.
+// expireLeases settles the due leases that are still expired, and skips locked ones.
 func (u *Upkeep) expireLeases(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	params := db.TakeExpiredLeasesParams{DefaultCap: policy.ReclaimLimit, NowMs: u.c.NowMs(), MaxItems: int32(limit)}
 	for _, c := range due {
@@ -93,7 +93,7 @@ func (u *Upkeep) expireLeases(ctx context.Context, tx *core.Txn, flows *core.Flo
 	var strays db.FenceStrayLeasesParams
 	for i := range taken {
 		row := &taken[i]
-		// If it joined a flow in the meantime, the next scan expects that it needs the flow's lock.
+		// If the execution joined a flow in the meantime, the next scan expects the flow's lock.
 		mayEnd := row.FlowID == nil || flows.Has(*row.FlowID)
 		attempt := core.EndingAttempt{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Index: row.AttemptIndex,

@@ -23,7 +23,7 @@ func (p *repairPosition) get() id.ExecutionID {
 	return p.after
 }
 
-// move moves the position from the start of a call to its end, unless another call has moved it.
+// move moves the position from the start of a call to the end, unless another call has moved the position.
 func (p *repairPosition) move(from, to id.ExecutionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,11 +33,11 @@ func (p *repairPosition) move(from, to id.ExecutionID) {
 }
 
 // RepairQueue repairs executions that no other job finds, after writes without the queue's triggers: a replica's, or a
-// restore's. It examines up to batch executions, at most [core.MaxSweep], in the order of their rows, and returns how many it
-// repaired; if that equals batch, call it again at once. Each call continues after the previous one of the same engine.
-// After the last execution it deletes stale entries of the queue, of the lists of budgets and limits, and of
-// [operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions that
-// [Upkeep.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants] missed.
+// restore's. It examines up to batch executions, at most [core.MaxSweep], in the order of their rows, and returns how
+// many it repaired. Each call continues after the previous one of the same engine. After the last execution,
+// RepairQueue deletes stale entries of the queue, of the lists of budgets and limits, and of
+// [operator.BlockedExecutions], and drains of 30 days ago, and restarts. It also handles executions missed by
+// [Upkeep.ExpireLeases], [Upkeep.Retain] and [Upkeep.ExpireGrants].
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] as [Upkeep.PromoteDelayed]. Transaction: one statement, another at the
 // end, and one or more for each kind of repair; locks the changed executions, and exclusively the flows of members without a
@@ -98,7 +98,7 @@ func (u *Upkeep) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	return id.ExecutionIDFromRow(last.PartitionKey, last.ExecutionID.Bytes), repaired, nil
 }
 
-// repairAct repairs those due executions that it can lock, at most limit, and returns how many.
+// repairAct repairs at most limit due executions, skips locked ones, and returns how many it repaired.
 type repairAct = func(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error)
 
 // needing returns the executions that need a repair.
@@ -129,7 +129,7 @@ func (u *Upkeep) queueUnqueued(ctx context.Context, op string, rows []db.ScanRep
 	})
 }
 
-// listUnmet lists executions that wait for a budget or limit without being in its list, and returns how many.
+// listUnmet lists executions missing in the list of their budget or limit, and returns how many.
 func (u *Upkeep) listUnmet(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	unmet := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Unmet })
 	if unmet.Empty() {
@@ -158,7 +158,7 @@ func (u *Upkeep) listUnlisted(ctx context.Context, op string, rows []db.ScanRepa
 	})
 }
 
-// timeUntimed sets a timer for leases that ran out without one, so that [Upkeep.ExpireLeases] finds them.
+// timeUntimed sets a timer for leases that expired without one, for [Upkeep.ExpireLeases].
 func (u *Upkeep) timeUntimed(ctx context.Context, op string, rows []db.ScanRepairsRow) error {
 	untimed := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Untimed })
 	if untimed.Empty() {
@@ -172,7 +172,7 @@ func (u *Upkeep) timeUntimed(ctx context.Context, op string, rows []db.ScanRepai
 	return err
 }
 
-// retainOverdue deletes executions that retention missed, and returns how many.
+// retainOverdue deletes executions missed by retention, and returns how many.
 func (u *Upkeep) retainOverdue(ctx context.Context, op string, rows []db.ScanRepairsRow) (int, error) {
 	overdue := needing(rows, func(row *db.ScanRepairsRow) bool { return row.Overdue })
 	if overdue.Empty() {
@@ -197,8 +197,8 @@ func leaseless(rows []db.ScanRepairsRow) []core.Candidate {
 	return due
 }
 
-// returnLeaseless returns due executions to their lanes that are active although none of their attempts is leased.
-// Attempts with an expired lease, current or not, are left to [Upkeep.ExpireLeases].
+// returnLeaseless returns due executions to their lanes if active although no attempt is leased. Attempts with an
+// expired lease, current or not, are left to [Upkeep.ExpireLeases].
 func (u *Upkeep) returnLeaseless(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, _ int) (int, error) {
 	var executions core.ExecutionArrays
 	for _, c := range due {

@@ -7,8 +7,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// ReleaseReservations looks at reservations of budgets that are due, at most batch of them: it deletes those whose
-// lease is over, and returns how many. Those of a lease that was renewed are due again at its end.
+// ReleaseReservations examines at most batch due reservations of budgets. It deletes the reservations of ended leases,
+// and returns how many. After a renewal, reservations are due again at the end of the lease.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked reservations and attempts. Safe to repeat and to
 // run in any number of processes.

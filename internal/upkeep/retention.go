@@ -26,7 +26,7 @@ const (
 	fromSweep  = "sweep"
 	fromFlows  = "flows"
 
-	countsMembers = "members" // a row that counts the members deleted with their flows
+	countsMembers = "members" // a row counting the members deleted with their flows
 
 	retentionSources = 5
 )
@@ -38,23 +38,22 @@ const (
 )
 
 const (
-	comeBackSoon = time.Minute // for subjects that are locked, or needed and ended recently
-	comeBackLate = time.Hour   // for subjects that have long been needed
+	comeBackSoon = time.Minute // for locked subjects, and needed ones that ended recently
+	comeBackLate = time.Hour   // for subjects needed for long
 )
 
 // Retain deletes ended executions after their retention, with their attempts, output, grants, suspensions, waitpoints
 // and budget usage, which stays charged. The retention is the policy's ([policy.Execution]), or else the lane's
 // ([operator.SetLaneRetention]), or else [engine.Config.Retention]. Members go with their flow ([Upkeep.PurgeFlows])
 // unless [engine.FlowSpec.PruneMembersAfter] is set, events by [Upkeep.TrimOutboxes]. See docs/retention.md for the
-// rules. A called execution ([engine.Engine.Call]) is kept until its caller has stored its result or has ended.
+// rules. A called execution ([engine.Engine.Call]) is kept until the caller has stored the result or has ended.
 //
 // It examines up to batch executions in the order of their ends, and about as many with due timers, and returns how
-// many it examined; call it again while that is at least batch. [operator.Retention] returns the progress.
+// many it examined. [operator.Retention] returns the progress.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and one
-// for timers; locks the executions it deletes and skips locked ones. Commits don't wait for the disk, since lost
-// deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes, one of which works at a
-// time.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one statement if nothing is due, otherwise one transaction for ends and
+// one for timers; locks the executions to delete and skips locked ones. Commits don't wait for the disk, since lost
+// deletions are repeated. Emits nothing. Safe to repeat and to run in any number of processes; one works at a time.
 func (u *Upkeep) Retain(ctx context.Context, batch int) (int, error) {
 	const op = "retain"
 	if err := core.CheckBatch(batch); err != nil {
@@ -112,11 +111,11 @@ type retaining struct {
 	timers  retentionTimers
 	flows   *core.FlowSet // of ended members
 	deleted int64
-	waits   int // for locks that no statement can skip
+	waits   int // for locks no statement can skip
 }
 
-// retain deletes the due executions among those that find collects. It returns how many it examined and how many it
-// deleted. If it meets a lock that no statement can skip, it starts again and leaves out locked executions.
+// retain deletes the due executions among the ones collected by find. It returns how many it examined and how many it
+// deleted. After a lock that no statement can skip, it starts again and leaves out locked executions.
 func (u *Upkeep) retain(
 	ctx context.Context, op, source string, find func(*core.Txn, *retaining) error,
 ) (looked, deleted int, err error) {
@@ -154,8 +153,8 @@ func (u *Upkeep) retain(
 	return len(r.looked.Executions), int(r.deleted), nil
 }
 
-// deleteAlone waits until no other call of this process deletes in bulk. A connection that does keeps a core of the
-// server busy, and claims need the others. In a caller's transaction it does not wait.
+// deleteAlone waits until no other call of this process deletes in bulk. A bulk deletion keeps a core of the server
+// busy, and claims need the others. In a caller's transaction there is no wait.
 func (u *Upkeep) deleteAlone(ctx context.Context) (done func(), err error) {
 	if u.c.Tx != nil {
 		return func() {}, nil
@@ -168,7 +167,7 @@ func (u *Upkeep) deleteAlone(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// begin locks the source, and reports whether it succeeded.
+// begin locks the source, and reports success.
 func (r *retaining) begin(ctx context.Context, tx *core.Txn) (bool, error) {
 	var held bool
 	steps := []core.Step{func(conn db.DBTX) error {
@@ -186,7 +185,7 @@ func (r *retaining) begin(ctx context.Context, tx *core.Txn) (bool, error) {
 	return held, err
 }
 
-// listEnds adds the next ends to looked, up to the first that is too recent.
+// listEnds adds the next ends to looked, up to the first one that is too recent.
 func (r *retaining) listEnds(ctx context.Context, tx *core.Txn, lookAfterMs int64, batch int) error {
 	rows, err := r.c.Q.ListEnds(ctx, tx, db.ListEndsParams{
 		AfterEventID: r.eventID, UpToMs: r.nowMs - lookAfterMs, NowMs: r.nowMs, PageSize: int32(batch),
@@ -214,11 +213,11 @@ type ended struct {
 	partition int16
 	execution id.ExecutionUUID
 	flow      *id.FlowID
-	pruned    bool // it is deleted before its flow
+	pruned    bool // to delete before the flow
 	endedAtMs int64
 }
 
-// work deletes the due executions among those examined, and sets timers for the others unless they are kept forever.
+// work deletes the due executions among the examined ones, and sets timers for the others unless kept forever.
 func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error {
 	if r.looked.Empty() {
 		return nil
@@ -269,8 +268,8 @@ func (r *retaining) work(ctx context.Context, tx *core.Txn, careful bool) error 
 	return r.drop(ctx, tx, due, used, careful)
 }
 
-// dueMs returns when to delete an execution. If it ended at a time in the future, by a clock that was ahead, its
-// retention starts with the first check, and it is due at the next check, by the timer that the first one sets.
+// dueMs returns when to delete an execution. If the end is in the future, by a clock that was ahead, the retention
+// starts with the first check, and the execution is due at the next check, by the timer that the first one sets.
 func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
 	if endedAtMs > r.nowMs {
 		if r.source == fromTimers {
@@ -281,15 +280,15 @@ func (r *retaining) dueMs(endedAtMs, keepMs int64) int64 {
 	return endedAtMs + min(keepMs, core.Forever-max(endedAtMs, 0))
 }
 
-// comeBack sets a timer, except for executions that the sweep will examine again.
+// comeBack sets a timer, except in a sweep, which will examine the execution again.
 func (r *retaining) comeBack(in time.Duration, partition int16, execution pgtype.UUID) {
 	if r.source != fromSweep {
 		r.timers.add(r.nowMs, r.nowMs+in.Milliseconds(), partition, execution)
 	}
 }
 
-// holdPruned locks the flows of due executions that are deleted before their flow, so that their dependents are not
-// replayed or extended concurrently. It removes those with locked flows from due. Members can still complete.
+// holdPruned locks the flows of due executions to delete before their flow, so that their dependents are not replayed
+// or extended concurrently. It removes executions of locked flows from due. Members can still complete.
 func (r *retaining) holdPruned(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
 	flows := core.NewFlowSet(r.c.Partitions)
 	for _, x := range due {
@@ -312,7 +311,7 @@ func (r *retaining) holdPruned(ctx context.Context, tx *core.Txn, due []ended) (
 	}), nil
 }
 
-// leaveNeeded removes members that are still needed from due.
+// leaveNeeded removes still needed members from due.
 func (r *retaining) leaveNeeded(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
 	var members core.ExecutionArrays
 	var flows []pgtype.UUID
@@ -350,14 +349,15 @@ func (r *retaining) leaveNeeded(ctx context.Context, tx *core.Txn, due []ended) 
 	}), nil
 }
 
-// comeBackIn returns the time until the next check of a needed subject that ended ageMs ago: an eighth of that.
+// comeBackIn returns the time until the next check of a needed subject that ended ageMs ago: an eighth of the age,
+// within bounds.
 func comeBackIn(ageMs int64) time.Duration {
 	age := min(ageMs/8, comeBackLate.Milliseconds())
 	return max(time.Duration(age)*time.Millisecond, comeBackSoon)
 }
 
-// drop deletes locked executions with all their data. If careful and it meets a lock that no statement can skip, it
-// deletes each half separately, so that only locked ones are left.
+// drop deletes locked executions with all their data. If careful, after a lock that no statement can skip, it deletes
+// each half separately, so that only locked executions are left.
 func (r *retaining) drop(ctx context.Context, tx *core.Txn, due []ended, used db.GetRetainedTablesRow, careful bool) error {
 	if !careful {
 		return r.dropAll(ctx, tx, due, used)
@@ -430,7 +430,7 @@ type retentionTimers struct {
 	due map[int64]*core.ExecutionArrays
 }
 
-// add rounds the due time up, by a 256th of the remaining time and at most a minute, so that many subjects share a
+// add rounds the due time up, by a 256th of the remaining time and at most a minute, to let many subjects share a
 // timer.
 func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtype.UUID) {
 	width := min(max((dueMs-nowMs)/256, 1000), 60_000)
@@ -448,7 +448,7 @@ func (t *retentionTimers) add(nowMs, dueMs int64, partition int16, subject pgtyp
 	group.AddUUID(partition, subject)
 }
 
-// steps returns the statements that set the timers.
+// steps returns the statements for setting the timers.
 func (t *retentionTimers) steps(ctx context.Context, q *db.Queries, subject string) []core.Step {
 	var steps []core.Step
 	for dueMs, group := range t.due {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// staleConsumers are the named consumers that trimming has passed and that were already logged.
+// staleConsumers are the logged consumers, whose positions trimming ignores.
 type staleConsumers struct {
 	mu   sync.Mutex
 	told map[string]bool
 }
 
-// tellStaleConsumers logs each consumer that no longer stops trimming, once.
+// tellStaleConsumers logs, once, each consumer whose position trimming ignores.
 func (u *Upkeep) tellStaleConsumers(ctx context.Context) error {
 	rows, err := u.c.Q.ListStaleConsumers(ctx, u.c.Reader(), u.c.NowMs())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
-// retentionMemory is the state of deletion in this process: where sweeps continue, and what they have seen.
+// retentionMemory is the state of deletion in this process: the positions of sweeps, and noted flows and consumers.
 type retentionMemory struct {
 	trimmed        trimPositions
 	purge          flowPosition
@@ -44,8 +44,8 @@ func (p *flowPosition) move(partition int16, flow id.FlowID) {
 // maxNotedFlows limits the size of [notedFlows].
 const maxNotedFlows = 10_000
 
-// notedFlows are flows for which this process has set a timer. A flow keeps its timer until it is deleted, so further
-// ends of members need not set another one. Forgetting a flow costs one check of it.
+// notedFlows are flows for which this process has set a timer. A flow keeps its timer until its deletion, so further
+// ends of members need not set another one. Forgetting a flow costs one check.
 type notedFlows struct {
 	mu    sync.Mutex
 	flows map[id.FlowID]struct{}
@@ -69,21 +69,20 @@ func (n *notedFlows) add(flows *core.FlowSet) {
 	}
 }
 
-// maxPurgedMembers is the number of members that a transaction deletes with their flows.
+// maxPurgedMembers is the number of members deleted by a transaction with their flows.
 const maxPurgedMembers = 1000
 
 // PurgeFlows deletes flows with all their members, edges, groups and summaries, once every member has ended, the
-// retention ([engine.FlowSpec.Retention] or [engine.Config.Retention]) has passed since the last end and the last change, no
-// cancellation is under way, and all events are dispatched. Events are deleted by [Upkeep.TrimOutboxes]. A flow
-// that never had a member is kept unless it was cancelled.
+// retention ([engine.FlowSpec.Retention] or [engine.Config.Retention]) has passed since the last end and the last
+// change, no cancellation is under way, and all events are dispatched. Events are deleted by [Upkeep.TrimOutboxes]. A
+// flow that never had a member is kept unless cancelled.
 //
-// It examines up to batch flows, at most 256, with ended members as recorded by [Upkeep.Retain], and up to batch
-// others in the order of their rows. It returns how many it deleted or rescheduled; call it again while that is at
-// least batch.
+// It examines up to batch flows, at most 256, with ended members as recorded by [Upkeep.Retain], and up to batch others
+// in the order of their rows. It returns how many it deleted or rescheduled.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes several,
-// and from the first one on accepts no members or replays. Locks the flows exclusively, then their members; if it meets
-// a lock, it checks the flow again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows or 1,000 members. A flow with more members takes
+// several, and from the first one on accepts no members or replays. Locks the flows exclusively, then their members;
+// locked flows are checked again after a minute. Emits nothing. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	const op = "purge flows"
 	if err := core.CheckBatch(batch); err != nil {
@@ -164,8 +163,8 @@ type flowRow struct {
 	flow      id.FlowID
 }
 
-// purgeFlows deletes the finished ones among the flows that find returns, and sets timers for the others. For swept
-// flows it sets none, because the sweep will examine them again.
+// purgeFlows deletes the finished flows among the ones returned by find, and sets timers for the others. For swept
+// flows it sets none, because the sweep will examine the flows again.
 func (u *Upkeep) purgeFlows(
 	ctx context.Context, op string, swept bool, find func(tx *core.Txn, nowMs int64) ([]flowRow, error),
 ) (acted int, err error) {

@@ -16,8 +16,7 @@ const (
 	// several.
 	eventsPerItem = 10
 
-	// trimAnew is how often trimming restarts at the oldest event, for events that were committed long after later
-	// ones.
+	// trimAnew is how often trimming restarts at the oldest event, for events committed long after later ones.
 	trimAnew = 10 * time.Minute
 )
 
@@ -33,7 +32,7 @@ func (p *trimPositions) get(outbox string) int64 {
 	return p.after[outbox]
 }
 
-// move moves the position from the start of a call to its end, unless another call has moved it.
+// move moves the position from the start of a call to the end, unless another call has moved the position.
 func (p *trimPositions) move(outbox string, from, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,12 +41,12 @@ func (p *trimPositions) move(outbox string, from, to int64) {
 	}
 }
 
-// TrimOutboxes deletes the oldest events of the four outboxes, after [engine.Config.OutboxRetention]. It deletes at most ten
-// times batch per outbox and returns how many it deleted; call it again while that is at least batch.
+// TrimOutboxes deletes the oldest events of the four outboxes, after [engine.Config.OutboxRetention]. It deletes at
+// most ten times batch per outbox and returns how many it deleted.
 //
-// Events are deleted in order. In each outbox it stops at the first event that is too recent, undispatched, not yet
-// examined by [Upkeep.Retain], or after an id that an open transaction may use, and at a named consumer's position
-// stored in the last seven days. Older positions are logged and passed.
+// Events are deleted in order. In each outbox, trimming stops at the first event that is too recent, undispatched, not
+// yet examined by [Upkeep.Retain], or after an id that an open transaction may use, and at a named consumer's position
+// stored in the last seven days. Older positions are logged and ignored.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrDenied] naming the grant if the right to a sequence is missing; [fferr.ErrBusy] if
 // events of an outbox were locked; the other outboxes were trimmed. Transaction: one per outbox; a caller's transaction keeps
@@ -113,13 +112,13 @@ func (u *Upkeep) trimmedOutboxes() []trimmedOutbox {
 	}
 }
 
-// trim deletes at most limit events of an outbox, up to an id, that are older than beforeMs.
+// trim deletes at most limit events of an outbox, up to an id and older than beforeMs.
 func (u *Upkeep) trim(ctx context.Context, op string, o trimmedOutbox, beforeMs, upTo int64, limit int) (int, error) {
 	params := db.TrimCompletionEventsParams{PageSize: int32(limit), BeforeMs: beforeMs, UpToEventID: upTo, NowMs: u.c.NowMs()}
 	if u.c.Tx == nil { // deletions of a caller's transaction may be rolled back
 		params.AfterEventID = u.trimmed.get(o.name)
 	}
-	if upTo <= params.AfterEventID { // there is nothing between them
+	if upTo <= params.AfterEventID { // no event is in between
 		return 0, nil
 	}
 	done, err := u.deleteAlone(ctx)

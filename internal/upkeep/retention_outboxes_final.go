@@ -11,10 +11,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// Readers of an outbox wait at a missing id while a transaction that may have taken it is open. Until then they don't
-// receive later events of other transactions, however old these are. So trimming stops at the first id that may still
-// be open. The lock table shows that, as for readers: first read the position of the sequence, then the possible
-// writers. When all of those have ended, every id up to that position is final.
+// Readers of an outbox wait at a missing id while a transaction that may have taken the id is open. During the wait
+// readers don't receive later events of other transactions, however old. So trimming stops at the first id that may
+// still be open. The lock table shows the open ids, as for readers: first read the position of the sequence, then the
+// possible writers. When all possible writers have ended, every id up to the position is final.
 
 // finality has, for one outbox, the id below which nothing is open, and the next position, which writers may still be
 // below.
@@ -24,7 +24,7 @@ type finality struct {
 	writers map[string]bool // nil if there is no next position
 }
 
-// finalities are those of the four outboxes.
+// finalities has the finality of each outbox.
 type finalities struct {
 	mu sync.Mutex
 	of map[string]finality
@@ -34,7 +34,7 @@ type finalities struct {
 var writersPauses = [...]time.Duration{2 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
 
 // finalEvents returns the ids below which nothing is open in the outboxes, as far as known. If writers have not ended
-// after a moment, it returns the previous ids, and the next call checks the same writers.
+// after a moment, the result has the previous ids, and the next call checks the same writers.
 func (u *Upkeep) finalEvents(ctx context.Context) (map[string]int64, error) {
 	positions, err := u.c.Q.ListOutboxPositions(ctx, u.c.Reader())
 	if err != nil {
@@ -78,7 +78,7 @@ func (u *Upkeep) finalEvents(ctx context.Context) (map[string]int64, error) {
 }
 
 // begin returns the known positions, and records the present writers for outboxes that wait for none. A sequence that
-// went back, after a crash or a restore, may assign ids again that were final.
+// went back, after a crash or a restore, may assign final ids again.
 func (p *finalities) begin(current map[string]int64, writers map[string][]db.ListOutboxesWritersRow) map[string]finality {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +102,8 @@ func (p *finalities) begin(current map[string]int64, writers map[string][]db.Lis
 	return begun
 }
 
-// settle returns f with its next id as final if none of its writers is among the present ones. A prepared transaction
-// has another name, so it may be any of them.
+// settle returns f with the next id as final if no recorded writer is among the present ones. A prepared transaction
+// has another name, so it may be any recorded writer.
 func (f finality) settle(now []db.ListOutboxesWritersRow) finality {
 	if f.writers == nil {
 		return f

@@ -31,10 +31,10 @@ type purging struct {
 type dueFlow struct {
 	db.ReadPurgeableRow
 	members core.ExecutionArrays // locked members to delete now
-	whole   bool                 // these are all members
+	whole   bool                 // members has all members
 }
 
-// run deletes the finished ones among the flows that find returns.
+// run deletes the finished flows among the ones returned by find.
 func (p *purging) run(ctx context.Context, tx *core.Txn, find func(*core.Txn, int64) ([]flowRow, error)) error {
 	if held, err := p.begin(ctx, tx); err != nil || !held {
 		return err
@@ -84,15 +84,15 @@ func (p *purging) run(ctx context.Context, tx *core.Txn, find func(*core.Txn, in
 	return pgtx.InOneTrip(ctx, tx, steps...)
 }
 
-// comeBackAt sets a timer for a flow that can't be deleted yet.
+// comeBackAt sets a timer for the next check of a flow.
 func (p *purging) comeBackAt(dueMs int64, partition int16, flow id.FlowID) {
 	if !p.swept {
 		p.timers.add(p.nowMs, dueMs, partition, core.PgUUID(flow))
 	}
 }
 
-// hold locks the finished flows, and returns them in lock order. It checks them before, so that it does not block live
-// flows.
+// hold locks the finished flows, and returns the locked ones in lock order. A check before the locks avoids blocking
+// live flows.
 func (p *purging) hold(ctx context.Context, tx *core.Txn, flows *core.FlowSet) ([]dueFlow, error) {
 	over, err := p.over(ctx, tx, flows)
 	if err != nil || over.Empty() {
@@ -129,7 +129,7 @@ func (p *purging) hold(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (
 	return due, nil
 }
 
-// over returns the flows that seem to be finished.
+// over returns the seemingly finished flows.
 func (p *purging) over(ctx context.Context, tx *core.Txn, flows *core.FlowSet) (*core.FlowSet, error) {
 	over := core.NewFlowSet(p.c.Partitions)
 	return over, p.judge(ctx, tx, flows, func(row db.ReadPurgeableRow) { over.Add(row.FlowID) })
@@ -147,7 +147,7 @@ func (p *purging) judge(ctx context.Context, tx *core.Txn, flows *core.FlowSet, 
 	for _, row := range rows {
 		dueMs := row.ChangedAtMs + min(row.RetentionMs, core.Forever-max(row.ChangedAtMs, 0))
 		switch {
-		case dueMs == core.Forever: // only a sweep of all flows finds it again
+		case dueMs == core.Forever: // only a sweep of all flows finds the flow again
 		case row.InUse, row.Unfinished && dueMs <= p.nowMs:
 			p.comeBackAt(p.nowMs+comeBackIn(p.nowMs-row.ChangedAtMs).Milliseconds(), row.PartitionKey, row.FlowID)
 		case dueMs > p.nowMs:
@@ -159,8 +159,8 @@ func (p *purging) judge(ctx context.Context, tx *core.Txn, flows *core.FlowSet, 
 	return err
 }
 
-// takeEndedMembers locks members of flows, as many as a transaction deletes, and returns the flows whose members it
-// could lock. The first flow may have more members than that.
+// takeEndedMembers locks members of flows, as many as a transaction deletes, and returns the flows without members
+// locked by others. The first flow may have more members than a transaction deletes.
 func (p *purging) takeEndedMembers(ctx context.Context, tx *core.Txn, due []dueFlow) ([]dueFlow, error) {
 	var params db.TakeEndedMembersParams
 	room := int64(maxPurgedMembers)
@@ -203,8 +203,8 @@ func (p *purging) takeEndedMembers(ctx context.Context, tx *core.Txn, due []dueF
 	return taken, nil
 }
 
-// dropDue deletes flows. If careful and it meets a lock that no statement can skip, it deletes each half separately, so
-// that only locked ones are left.
+// dropDue deletes flows. If careful, after a lock that no statement can skip, it deletes each half separately, so that
+// only locked flows are left.
 func (p *purging) dropDue(ctx context.Context, tx *core.Txn, due []dueFlow, used db.GetRetainedTablesRow) error {
 	if len(due) == 0 {
 		return nil
@@ -270,7 +270,7 @@ func (p *purging) dropFlows(ctx context.Context, tx pgx.Tx, due []dueFlow, used 
 	return nil
 }
 
-// flowSteps returns the statements that delete flows without members, with all their data.
+// flowSteps returns the statements for deleting flows without members, with all their data.
 func (p *purging) flowSteps(ctx context.Context, partitions []int16, ids []pgtype.UUID, purged *int64) []core.Step {
 	return []core.Step{
 		func(conn db.DBTX) error {

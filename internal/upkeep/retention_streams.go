@@ -6,7 +6,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// shortenDue removes the executions from due whose frames don't fit into this transaction.
+// shortenDue removes the executions from due whose frames are too many for the transaction.
 func (r *retaining) shortenDue(ctx context.Context, tx *core.Txn, due []ended) ([]ended, error) {
 	var x core.ExecutionArrays
 	for _, d := range due {
@@ -27,8 +27,8 @@ func (r *retaining) shortenDue(ctx context.Context, tx *core.Txn, due []ended) (
 	return left, nil
 }
 
-// shortenFlows removes the members from due whose frames don't fit into this transaction, and leaves their flows for the
-// next one.
+// shortenFlows removes the members from due whose frames are too many for the transaction, and leaves their flows for
+// the next one.
 func (p *purging) shortenFlows(ctx context.Context, tx *core.Txn, due []dueFlow) error {
 	var x core.ExecutionArrays
 	for _, d := range due {

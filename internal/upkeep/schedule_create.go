@@ -16,8 +16,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// A unique key or a sequence that another transaction has just inserted can't be skipped, only waited for. Each try waits
-// for orderedWait at most, and no try begins later than orderedTime after the first one.
+// A unique key or a sequence just inserted by another transaction can't be skipped, only waited for. Each try waits for
+// orderedWait at most, and no try begins later than orderedTime after the first one.
 const (
 	orderedWait = "10ms"
 	orderedTime = 50 * time.Millisecond
@@ -29,7 +29,7 @@ type dueTicks struct {
 	specs []engine.ExecutionSpec
 }
 
-// create creates the executions of all ticks. Those that are unique or in a sequence come last, because they may meet other
+// create creates the executions of all ticks. Unique executions and members of sequences come last, because of other
 // creators of the same key or sequence.
 func (r *scheduleRun) create(ctx context.Context, tx *core.Txn) error {
 	var plain, ordered []dueTicks
@@ -61,10 +61,10 @@ func (r *scheduleRun) create(ctx context.Context, tx *core.Txn) error {
 	return r.createOrdered(ctx, tx, ordered)
 }
 
-// createOrdered creates executions that are unique or in sequences. It leaves the schedules to a later look whose keys or
-// sequences other transactions hold.
+// createOrdered creates unique executions and members of sequences. If another transaction holds the key or sequence,
+// the schedule is left to a later look.
 //
-// It tries all at once. After a busy try it goes on with one schedule, and with twice as many after each success, so that
+// It tries all at once. After a busy try it continues with one schedule, and with twice as many after each success, so
 // one busy schedule costs the others little.
 func (r *scheduleRun) createOrdered(ctx context.Context, tx *core.Txn, ordered []dueTicks) error {
 	ordered, former, err := r.takeOrders(ctx, tx, ordered)
@@ -105,8 +105,8 @@ func (r *scheduleRun) createOrdered(ctx context.Context, tx *core.Txn, ordered [
 	return pgtx.SetLockTimeout(ctx, tx, former)
 }
 
-// takeOrders locks the existing keys and sequences of executions, leaves schedules whose key or sequence is locked to a later
-// look, and returns the others. It shortens the waits of the transaction, and returns how long they were.
+// takeOrders locks the existing keys and sequences of executions, leaves schedules whose key or sequence is locked to a
+// later look, and returns the others. It shortens the transaction's lock timeout, and returns the former one.
 func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []dueTicks) (free []dueTicks, former string, err error) {
 	var sequences db.TakeOrderedSequencesParams
 	var keys db.TakeOrderedKeysParams
@@ -149,7 +149,7 @@ func (r *scheduleRun) takeOrders(ctx context.Context, tx *core.Txn, ordered []du
 	return free, former, nil
 }
 
-// later plans another look at a schedule that has to wait for another transaction.
+// later plans another look at a schedule that waits for another transaction.
 func (r *scheduleRun) later(i int, whenMs int64) {
 	row := &r.rows[i]
 	r.plans[i] = schedules.Plan{TickMs: core.Deref(row.TickMs), QueuedMs: core.Deref(row.QueuedMs), NextMs: whenMs}

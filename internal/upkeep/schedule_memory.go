@@ -11,33 +11,33 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// scheduleMemory is the memory of the calls of the job run_schedules of this process. Instants are by the clock of this
-// process, which only has to run, not to be right.
+// scheduleMemory is the state of the job run_schedules in this process. Instants are by the clock of the process, which
+// only has to run, not to be right.
 type scheduleMemory struct {
 	mu   sync.Mutex
 	next time.Time // when the next schedule is due
 
 	wholeAt time.Time // when all schedules were looked at last
-	boundMs int64     // schedules that are due before were found then, by the database's clock
+	boundMs int64     // all schedules due before were found then, by the database's clock
 
-	waiting map[scheduleName]time.Time // whose ticks wait for the last execution, and when that was seen last
+	waiting map[scheduleName]time.Time // schedules with ticks that wait for the last execution, and when last seen
 }
 
 type scheduleName struct{ namespace, name string }
 
 const (
-	// lockedSchedule is how long a call leaves a schedule alone that was due and locked.
+	// lockedSchedule is how long a due but locked schedule is left alone.
 	lockedSchedule = 100 * time.Millisecond
 
-	// wholePace is the time between two looks at all schedules. Those in between start late: while an old snapshot is open, the
-	// index begins with an entry for each tick since. A change that is committed late, and is due before the bound, waits for
-	// the next look at all.
+	// wholePace is the time between two looks at all schedules. Looks in between start at a bound: while an old
+	// snapshot is open, the index begins with an entry for each tick since. A change committed late, and due before the
+	// bound, waits for the next look at all schedules.
 	wholePace = time.Second
 
-	// boundSlackMs is how far before the last look at all schedules the others start.
+	// boundSlackMs is how far before the last look at all schedules the bound is.
 	boundSlackMs = 60_000
 
-	// maxWaitingTicks is the number of waiting ticks that a process watches. Others are looked at from time to time.
+	// maxWaitingTicks is the number of waiting ticks watched by a process. Others are checked from time to time.
 	maxWaitingTicks = 1000
 )
 
@@ -48,7 +48,8 @@ func (m *scheduleMemory) begin(now time.Time) (fromMs int64, waiting []scheduleN
 	if now.Sub(m.wholeAt) < wholePace {
 		fromMs = m.boundMs
 	}
-	// This process looks at a waiting tick every ten seconds, unless another one does, or the schedule was paused or deleted.
+	// A process checks a waiting tick every ten seconds, unless another process does, or the schedule was paused or
+	// deleted.
 	maps.DeleteFunc(m.waiting, func(_ scheduleName, seen time.Time) bool { return now.Sub(seen) > 2*schedules.MaxQueuePoll })
 	waiting = slices.SortedFunc(maps.Keys(m.waiting), func(a, b scheduleName) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
@@ -87,8 +88,8 @@ func (m *scheduleMemory) end(run *scheduleRun, more bool) {
 	}
 }
 
-// NextSchedule returns when the first schedule is due that the job run_schedules of this engine has left, as an instant of
-// this process; zero if there is none. A schedule that was changed since may be due sooner: see [Upkeep.Rescheduled].
+// NextSchedule returns when the next schedule is due, as far as the job run_schedules of this engine knows, as an
+// instant of this process; zero if there is none. A schedule changed since may be due sooner: see [Upkeep.Rescheduled].
 func (u *Upkeep) NextSchedule() time.Time {
 	u.schedules.mu.Lock()
 	defer u.schedules.mu.Unlock()
@@ -98,22 +99,23 @@ func (u *Upkeep) NextSchedule() time.Time {
 // Rescheduled receives a value when this engine has added or changed a schedule. Then call the job run_schedules soon.
 func (u *Upkeep) Rescheduled() <-chan struct{} { return u.c.Rescheduled }
 
-// OnRescheduled calls wake when any process has added or changed a schedule, until stop is called: this process at once,
-// others while a call of [engine.Engine.Listen] has a connection. It opens none itself. wake must not block; nil is never called.
+// OnRescheduled calls a function when any process has added or changed a schedule, until stop is called: for this
+// process at once, for others while a call of [engine.Engine.Listen] has a connection. It opens none itself. The
+// function must not block; nil is never called.
 func (u *Upkeep) OnRescheduled(wake func()) (stop func()) {
 	return u.c.OnNotification(core.ScheduleChannel, false, wake) // after a new connection the next question to the database finds earlier changes
 }
 
-// TicksWait reports whether a tick waits for the end of an execution, as far as the job run_schedules of this engine knows.
-// While it does, call that when [Upkeep.OnEnded] reports an end.
+// TicksWait reports whether a tick waits for the end of an execution, as far as the job run_schedules of this engine
+// knows. While a tick waits, call the job when [Upkeep.OnEnded] reports an end.
 func (u *Upkeep) TicksWait() bool {
 	u.schedules.mu.Lock()
 	defer u.schedules.mu.Unlock()
 	return len(u.schedules.waiting) > 0
 }
 
-// OnEnded calls wake when executions have ended, until stop is called: in this process at once, in others as with
-// [Upkeep.OnRescheduled]. wake must not block; nil is never called.
+// OnEnded calls a function when executions have ended, until stop is called: in this process at once, in others as with
+// [Upkeep.OnRescheduled]. The function must not block; nil is never called.
 func (u *Upkeep) OnEnded(wake func()) (stop func()) {
 	return u.c.OnNotification(core.CompletionChannel, true, wake)
 }

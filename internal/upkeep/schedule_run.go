@@ -15,8 +15,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 )
 
-// After these times a schedule that could not be acted on is due again: one whose last execution, unique key or sequence is
-// locked, and one whose stored form this process can't use.
+// Times after which a schedule is due again if its last execution, unique key or sequence is locked, or if this process
+// can't use its stored form.
 const (
 	busyScheduleMs   = 200
 	failedScheduleMs = 60_000
@@ -25,20 +25,20 @@ const (
 // maxScheduleError is the longest stored error of a tick in bytes.
 const maxScheduleError = 512
 
-// RunSchedules creates the executions of the schedules that are due by the database's clock, at most batch schedules, those
-// that are due first first, and returns how many they are. Each tick creates one execution, in the transaction that moves its
-// schedule on to the next tick: whatever dies and however many processes run, there is no second one.
+// RunSchedules creates the executions of at most batch schedules due by the database's clock, earliest first, and
+// returns how many schedules it handled. Each tick creates one execution, in the transaction that moves the schedule to
+// the next tick: after crashes and with any number of processes there is no second one.
 //
-// A schedule whose definition this process can't use, say because a newer version has written it, is left as it is and due
-// again after a minute; its last outcome says why.
+// A schedule whose definition this process can't use, say because a newer version has written it, is left unchanged and
+// due again after a minute; the last outcome says why.
 //
-// A schedule whose sequence or unique key another transaction is changing is left to a later call, and so is one that
-// follows many of these: a call waits for them only for a moment.
+// A schedule whose sequence or unique key another transaction is changing is left to a later call, and so may be
+// schedules after many busy ones: a call waits only for a moment.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds something else for longer than a commit takes,
-// such as a lane that it inserts: nothing was written. Transaction: one, with a number of statements that does not depend on
-// the batch unless the executions are of many kinds, or others hold unique keys that are new; locks the schedules, skipping
-// locked ones, then the executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrBusy] if another transaction holds something else for longer than a commit
+// takes, such as a new lane: nothing was written. Transaction: one, with a number of statements independent of the
+// batch unless the executions are of many kinds, or others hold new unique keys; locks the schedules, skipping locked
+// ones, then the executions to cancel, and last unique keys and sequences. Safe to repeat and to run in any number of
 // processes.
 func (u *Upkeep) RunSchedules(ctx context.Context, batch int) (int, error) {
 	const op = "run schedules"
@@ -64,8 +64,8 @@ type scheduleRun struct {
 	c       *core.Core
 	batch   int
 	looked  time.Time
-	fromMs  int64          // schedules that were due before are not looked for
-	waiting []scheduleName // whose ticks wait for the last execution, as far as this process knows
+	fromMs  int64          // schedules due before are not looked for
+	waiting []scheduleName // schedules with ticks known to wait for the last execution
 
 	rows   []db.FfxSchedule
 	plans  []schedules.Plan
@@ -139,8 +139,8 @@ func (r *scheduleRun) hasten(ctx context.Context) core.Step {
 	}
 }
 
-// running returns which schedules must know that their last execution has not ended, and it has not. The statement comes
-// after the locks: before, it might not see the last execution of another process.
+// running returns the schedules whose last execution has not ended, except for schedules that allow overlap. The
+// statement comes after the locks: before, it might not see the last execution of another process.
 func (r *scheduleRun) running(ctx context.Context, tx *core.Txn) (map[int]bool, error) {
 	var params db.ListRunningAmongParams
 	for i := range r.rows {
@@ -161,7 +161,8 @@ func (r *scheduleRun) running(ctx context.Context, tx *core.Txn) (map[int]bool, 
 	return running, err
 }
 
-// cancel cancels the last executions that make way. A schedule whose last execution is locked waits for another look.
+// cancel cancels last executions to be replaced by the next tick. A schedule whose last execution is locked waits for
+// another look.
 func (r *scheduleRun) cancel(ctx context.Context, tx *core.Txn) {
 	var specs []engine.CancelSpec
 	var of []int
@@ -174,7 +175,7 @@ func (r *scheduleRun) cancel(ctx context.Context, tx *core.Txn) {
 	if len(specs) == 0 {
 		return
 	}
-	// It has a savepoint: after an error the transaction goes on without it, if it can.
+	// A savepoint is set before: after an error the transaction continues without the cancellations, if it can.
 	outcomes, err := r.eng.WithTx(tx.Nested()).CancelExecutions(ctx, specs)
 	for n, i := range of {
 		if err == nil && !errors.Is(outcomes[n], fferr.ErrBusy) {
@@ -188,7 +189,7 @@ func (r *scheduleRun) lastExecution(i int) id.ExecutionID {
 	return id.ExecutionIDFromRow(*r.rows[i].LastPartitionKey, r.rows[i].LastExecutionID.Bytes)
 }
 
-// move stores the ticks that were acted on, and returns when the next schedule is due.
+// move stores the handled ticks, and returns when the next schedule is due.
 func (r *scheduleRun) move(ctx context.Context, tx *core.Txn) (int64, error) {
 	moves := schedules.NewMoves(len(r.rows))
 	moves.AfterMs = r.nowMs

@@ -10,12 +10,12 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// AdvanceSequences gives the next executions of sequences their turn whose predecessors have ended while another
-// transaction held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many;
-// call it again while that equals batch. It also reports to [Upkeep.Gated] if executions wait for budgets or limits.
+// AdvanceSequences gives the next executions of sequences their turn if a predecessor ended while another transaction
+// held the sequence or the next execution, oldest end first. It handles at most batch ends and returns how many. If
+// executions wait for budgets or limits, it also sends a value to [Upkeep.Gated].
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next executions, and
-// leaves those that are locked to the next call. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for each page of ends; locks the sequences and their next
+// executions, and leaves locked ones to the next call. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	const op = "advance sequences"
 	if err := core.CheckBatch(batch); err != nil {
@@ -44,8 +44,8 @@ func (u *Upkeep) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	}
 }
 
-// notifyGate reports to [Upkeep.Gated] if executions wait for budgets or limits, since those that have got their turn
-// may be among them.
+// notifyGate sends a value to [Upkeep.Gated] if executions wait for budgets or limits, since some may just have got
+// their turn.
 func (u *Upkeep) notifyGate(ctx context.Context) error {
 	gated, err := u.c.Q.GetGated(ctx, u.c.Reader())
 	if gated {
@@ -58,8 +58,8 @@ func (u *Upkeep) notifyGate(ctx context.Context) error {
 // the job advance_sequences, whichever process holds the job.
 func (u *Upkeep) SequenceEnded() <-chan struct{} { return u.c.SeatLeft }
 
-// answerEnds advances the sequences of noted ends, and deletes the notes of those that it could lock. It returns how many
-// they are.
+// answerEnds advances the sequences of noted ends, except for locked ones, and deletes the notes of the handled ends.
+// It returns how many ends it handled.
 func (u *Upkeep) answerEnds(ctx context.Context, tx *core.Txn, ends []db.FfxSequenceEnd) (int, error) {
 	nowMs, err := u.c.Q.GetNow(ctx, tx, u.c.NowMs())
 	if err != nil {

@@ -18,17 +18,18 @@ type waitPositions struct {
 	waitpoints  core.RowPosition
 }
 
-// SweepWaits deletes what ended executions have left of their waits: waitpoints at once, suspensions with the signals that
-// they received an hour after the end. Ids and idempotency keys of signals stay as long as the execution. It also deletes
-// retired keys of tokens whose grace is over. It examines up to batch waitpoints and as many suspensions, at most
-// [core.MaxSweep], in the order of their rows, and returns how many rows it deleted. Each call continues after the previous one
-// of the same engine, and begins again after the last row.
+// SweepWaits deletes the waits of ended executions: waitpoints at once, suspensions with their received signals an hour
+// after the end. Ids and idempotency keys of signals stay as long as the execution. It also deletes retired keys of
+// tokens whose grace is over. It examines up to batch waitpoints and as many suspensions, at most [core.MaxSweep], in
+// the order of their rows, and returns how many rows it deleted. Each call continues after the previous one of the same
+// engine, and begins again after the last row.
 //
-// A cancel, a timeout and a deadline delete the waits of the executions that they end themselves. A completion, a failure
-// and a skip don't, and cost nothing more.
+// A cancel, a timeout and a deadline delete the waits of their executions themselves. A completion, a failure and a
+// skip don't, and cost nothing more.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one for the suspensions, one for the waitpoints and one for the keys; skips
-// locked rows, and a keystore that another transaction changes. Safe to repeat and to run in any number of processes.
+// Errors: [fferr.ErrInvalidInput]. Transaction: one for the suspensions, one for the waitpoints and one for the keys;
+// skips locked rows, and a keystore being changed by another transaction. Safe to repeat and to run in any number of
+// processes.
 func (u *Upkeep) SweepWaits(ctx context.Context, batch int) (int, error) {
 	const op = "sweep waits"
 	if batch < 1 || batch > core.MaxSweep {
@@ -47,7 +48,7 @@ func (u *Upkeep) SweepWaits(ctx context.Context, batch int) (int, error) {
 		return deleted, err
 	}
 	u.waits.mu.Lock()
-	if u.waits.suspensions == suspensions { // no other call has moved it
+	if u.waits.suspensions == suspensions { // no other call has moved the position
 		u.waits.suspensions = next
 	}
 	if u.waits.waitpoints == waitpoints {

@@ -16,11 +16,11 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// ExpireWaits applies the effects of waits that have timed out, oldest first. It handles at most batch executions and
-// returns how many; call it again while that equals batch.
+// ExpireWaits applies the effects of timed-out waits, oldest first. It handles at most batch executions and returns how
+// many.
 //
-// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of members exclusively if they end,
-// executions, then their attempts. It skips locked executions, flows and dependents for the next call. Emits events as the
+// Errors: [fferr.ErrInvalidInput]. Transaction: one per 256 flows; locks the flows of ending members exclusively,
+// executions, then their attempts. Skips locked executions, flows and dependents for the next call. Emits events as the
 // effect does. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) ExpireWaits(ctx context.Context, batch int) (int, error) {
 	const op = "expire waits"
@@ -46,7 +46,7 @@ func (u *Upkeep) ExpireWaits(ctx context.Context, batch int) (int, error) {
 	})
 }
 
-// timeOut applies the effects of those waits that it can lock and that have still timed out.
+// timeOut applies the effects of the due waits that have still timed out, and skips locked ones.
 func (u *Upkeep) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet, due []core.Candidate, limit int) (int, error) {
 	var arrays core.ExecutionArrays
 	for _, c := range due {
@@ -90,7 +90,7 @@ func (u *Upkeep) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 		attempt := current[row.ExecutionID]
 		if attempt.Busy || effect.Ends() && row.FlowID != nil && !flows.Has(*row.FlowID) {
-			continue // its end needs the flow; the next scan expects it
+			continue // the end needs the flow, which the next scan expects
 		}
 		acted++
 		switch {
@@ -110,8 +110,8 @@ func (u *Upkeep) timeOut(ctx context.Context, tx *core.Txn, flows *core.FlowSet,
 	return acted, ends.write(ctx, u, tx)
 }
 
-// forgetWaits closes the waits of those due executions that are not suspended, which another program has resumed or
-// ended, and returns how many. Otherwise every scan would find them again. Locked executions are left to the next scan.
+// forgetWaits closes the waits of due executions that another program has resumed or ended, and returns how many.
+// Otherwise every scan would find the executions again. Locked executions are left to the next scan.
 func (u *Upkeep) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candidate, taken []db.TakeSuspendedRow) (int, error) {
 	suspended := make(map[id.ExecutionUUID]bool, len(taken))
 	for _, row := range taken {
@@ -135,7 +135,7 @@ func (u *Upkeep) forgetWaits(ctx context.Context, tx *core.Txn, due []core.Candi
 	return int(n), err
 }
 
-// timeoutEnds are the executions that end because their waits timed out, by their outcomes.
+// timeoutEnds are the executions that end because their waits timed out, by outcome.
 type timeoutEnds struct {
 	failed, expired *core.Ending
 	cancelled       *core.Cancelling
@@ -200,8 +200,8 @@ func (u *Upkeep) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 	return u.c.Resume(ctx, tx, x, &text, "resumable", 0, timeout.NowMs)
 }
 
-// ExpireWaitpoints ends waitpoints at which nothing waited in their time, at most batch of them, and returns how many.
-// Signals that arrived there in time are kept for a later wait.
+// ExpireWaitpoints ends at most batch waitpoints at which nothing waited in time, and returns how many. Signals that
+// arrived in time are kept for a later wait.
 //
 // Errors: [fferr.ErrInvalidInput]. Transaction: one statement; skips locked waitpoints. Safe to repeat and to run in any
 // number of processes.

@@ -9,10 +9,10 @@ import (
 // MaxSweep is the largest batch of a sweep.
 const MaxSweep = core.MaxSweep
 
-// Upkeep has the background operations of a database. Nothing else releases expired leases, promotes delayed executions,
-// enforces deadlines or repairs the queue. Each operation acts on at most batch items, 1 to [engine.MaxBatch], and returns how
-// many; call it again while that is at least batch. Operations skip locked rows instead of waiting, and may be repeated and run
-// in any number of processes.
+// Upkeep has the background operations of a database. Nothing else releases expired leases, promotes delayed
+// executions, enforces deadlines or repairs the queue. Each operation acts on at most batch items, 1 to
+// [engine.MaxBatch], and returns how many: if the number is at least batch, call the operation again. Operations skip
+// locked rows instead of waiting, and may be repeated and run in any number of processes.
 type Upkeep struct {
 	eng *engine.Engine
 	c   *core.Core
