@@ -63,9 +63,6 @@ func per1000(n, words int) float64 {
 	return math.Ceil(float64(n)*10_000/float64(max(words, 500))) / 10
 }
 
-// cut are packages whose files come from engine. They count as engine, so moving a file changes no budget.
-var cut = []string{"fferr", "internal/core", "internal/upkeep", "budget", "limit", "schedule", "stream", "operator", "interop"}
-
 // Counts returns the count of each package below a root: Go packages by their folder, "queries" for the comments in
 // the SQL below queries/, and "docs" for all Markdown. Tests and generated files don't count.
 func Counts(root string) (map[string]*Count, error) {
@@ -92,8 +89,6 @@ func Counts(root string) (map[string]*Count, error) {
 			room, read = "queries", readSQL
 		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
-		case slices.Contains(cut, room):
-			room = "engine"
 		}
 		source, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
