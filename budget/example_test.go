@@ -2,6 +2,7 @@ package budget_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -15,16 +16,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this
-// module cannot start a server and only compiles them.
-func TestExamples(t *testing.T) {
+// TestMain runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this module
+// cannot start a server and only compiles them.
+func TestMain(m *testing.M) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
+	_ = os.Setenv("DATABASE_URL", databaseURL)
 	if databaseURL == "" {
-		t.Skip("FF_EXAMPLES names no database")
+		flag.Parse()
+		_ = flag.Set("test.skip", "^Example")
 	}
-	t.Setenv("DATABASE_URL", databaseURL)
-	Example()
-	ExampleReserve()
+	m.Run()
 }
 
 // connect opens a pool and an engine on it.
@@ -62,8 +63,13 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(answer.id, result.Outcome, result.Current)
+		fmt.Println(answer.id, result.Outcome)
 	}
+	// Output:
+	// answer-1 Ok
+	// answer-2 SoftBreach
+	// answer-2 SoftBreach
+	// answer-3 HardBreach
 }
 
 // The holder of a lease reserves an estimate before asking a model, and settles the tokens used by the answer.
@@ -100,4 +106,7 @@ func ExampleReserve() {
 		log.Fatal(err)
 	}
 	fmt.Println("settled:", settled.Outcome, "left:", settled.Left["tokens"])
+	// Output:
+	// reserved: Ok left: 20
+	// settled: Ok left: 70
 }

@@ -131,7 +131,7 @@ const (
 	AlreadyApplied Outcome = "AlreadyApplied" // not counted again: see [RecordSpend]
 )
 
-// Result is the result of a report. A breach names the first dimension in byte order, with the usage and the limit.
+// Result is the result of a report. A breach sets the other fields too, for the first dimension in byte order.
 type Result struct {
 	Outcome   Outcome
 	Dimension string

@@ -94,6 +94,7 @@ func ExampleSignal_Send() {
 			log.Fatal(err)
 		}
 	}
+	// Output:
 }
 
 // A holder of a lease suspends its execution, and a signal continues it.
@@ -119,7 +120,8 @@ func ExampleEngine_Suspend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(signalled.Effect) // satisfied
+	fmt.Println(signalled.Effect)
+	// Output: satisfied
 }
 
 // A page of approvals lists the open waits for a signal, the longest first.
@@ -133,4 +135,5 @@ func ExampleEngine_Waits() {
 		}
 		fmt.Println(wait.Execution, wait.Asked, "since", wait.Since)
 	}
+	// Output:
 }

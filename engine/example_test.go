@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -18,29 +19,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test of module tests starts it with
-// one; this module, which has no way to start a server, only compiles them.
-func TestExamples(t *testing.T) {
+// TestMain runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this module
+// cannot start a server and only compiles them.
+func TestMain(m *testing.M) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
+	_ = os.Setenv("DATABASE_URL", databaseURL)
 	if databaseURL == "" {
-		t.Skip("FF_EXAMPLES names no database")
+		flag.Parse()
+		_ = flag.Set("test.skip", "^Example")
 	}
-	t.Setenv("DATABASE_URL", databaseURL)
-	Example()
-	ExampleKind()
-	ExampleEngine_InTx()
-	ExampleEngine_CreateFlow()
-	ExampleEngine_GrowFlow()
-	ExampleEngine_CancelFlow()
-	ExampleEngine_FailExecution()
-	ExampleEngine_CancelExecution()
-	ExampleEngine_DelayExecution()
-	ExampleEngine_RenewLease()
-	ExampleEngine_AwaitExecution()
-	ExampleEngine_AwaitFlow()
-	ExampleSignal_Send()
-	ExampleEngine_Suspend()
-	ExampleEngine_Waits()
+	m.Run()
 }
 
 // resizer is the worker that claims in the examples.
@@ -97,7 +85,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(state) // completed
+	fmt.Println(state)
+	// Output: completed
 }
 
 type (
@@ -142,7 +131,8 @@ func ExampleKind() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(picture.URL) // /cat-640.png
+	fmt.Println(picture.URL)
+	// Output: /cat-640.png
 }
 
 // A transaction creates the work that it makes necessary: both happen, or neither.
@@ -160,6 +150,7 @@ func ExampleEngine_InTx() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	// Output:
 }
 
 // A flow is created with all its nodes. The digest waits for both pictures; a worker that runs it reads their results.
@@ -183,7 +174,8 @@ func ExampleEngine_CreateFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(snapshot.Nodes) // 3
+	fmt.Println(snapshot.Nodes, "nodes")
+	// Output: 3 nodes
 }
 
 var (
@@ -236,7 +228,8 @@ func ExampleEngine_GrowFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(snapshot.Nodes, "nodes,", snapshot.Counts[state.PublicWaiting], "of them ready") // 5 nodes, 3 of them ready
+	fmt.Println(snapshot.Nodes, "nodes,", snapshot.Counts[state.PublicWaiting], "ready")
+	// Output: 5 nodes, 3 ready
 }
 
 // An order was withdrawn: running members may finish, and no others start. A second call changes nothing.
@@ -263,6 +256,7 @@ func ExampleEngine_CancelFlow() {
 		}
 		fmt.Println(cancelled.Already, len(cancelled.Members))
 	}
+	// Output:
 	// false 2
 	// true 2
 }
@@ -289,9 +283,10 @@ func ExampleEngine_FailExecution() {
 			log.Fatal(err)
 		}
 		if failed.Retry {
-			fmt.Println("attempt", failed.NextAttempt, "at", failed.RetryAt)
+			fmt.Println("attempt", failed.NextAttempt, "later:", failed.RetryAt.After(c.CreatedAt))
 		}
 	}
+	// Output: attempt 1 later: true
 }
 
 // Work that is no longer needed is cancelled, even if it is running.
@@ -309,6 +304,7 @@ func ExampleEngine_CancelExecution() {
 	} else if err != nil {
 		log.Fatal(err)
 	}
+	// Output:
 }
 
 // A holder without work to do yet releases its attempt until later. This uses no retry.
@@ -325,6 +321,7 @@ func ExampleEngine_DelayExecution() {
 			log.Fatal(err)
 		}
 	}
+	// Output:
 }
 
 // A holder renews its lease while it works, and stops when it has lost the lease.
@@ -345,8 +342,9 @@ func ExampleEngine_RenewLease() {
 		if err != nil {
 			log.Fatal(err) // the renewal may or may not have happened; the call may be repeated
 		}
-		fmt.Println("held until", expires)
+		fmt.Println("renewed:", !expires.Before(c.ExpiresAt))
 	}
+	// Output: renewed: true
 }
 
 // The creator of an execution can wait for its result until ctx ends.
@@ -378,7 +376,8 @@ func ExampleEngine_AwaitExecution() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(string(report)) // 42 pages
+	fmt.Println(string(report))
+	// Output: 42 pages
 }
 
 // AwaitFlow returns once all members of a flow have ended, with any outcome.
@@ -410,7 +409,8 @@ func ExampleEngine_AwaitFlow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes) // 2 of 2
+	fmt.Println(ended.Counts[state.PublicCompleted], "of", ended.Nodes)
+	// Output: 2 of 2
 }
 
 // An order has one execution, which is found and signalled by the number of the order.
@@ -423,7 +423,7 @@ func ExampleKey() {
 	fulfil := engine.Kind[Order, struct{}]{Name: "fulfil", Lane: "orders"}
 	paid := engine.Signal[Payment]{Name: "paid"}
 
-	_, err := fulfil.Create(ctx, eng, Order{"4711"}, engine.Key("order", "4711"))
+	created, err := fulfil.Create(ctx, eng, Order{"4711"}, engine.Key("order", "4711"))
 	if conflict, ok := errors.AsType[*fferr.KeyConflictError](err); ok {
 		fmt.Println("the order has the execution", conflict.Existing)
 	} else if err != nil {
@@ -438,5 +438,6 @@ func ExampleKey() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(x)
+	fmt.Println(x == created.ID)
+	// Output: true
 }

@@ -3,6 +3,7 @@ package events_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -16,17 +17,16 @@ import (
 	"github.com/flowfabric/flowfabric-go/events"
 )
 
-// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this
-// module cannot start a server and only compiles them.
-func TestExamples(t *testing.T) {
+// TestMain runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this module
+// cannot start a server and only compiles them.
+func TestMain(m *testing.M) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
+	_ = os.Setenv("DATABASE_URL", databaseURL)
 	if databaseURL == "" {
-		t.Skip("FF_EXAMPLES names no database")
+		flag.Parse()
+		_ = flag.Set("test.skip", "^Example")
 	}
-	t.Setenv("DATABASE_URL", databaseURL)
-	ExampleSubscribe()
-	ExampleSubscription_Position()
-	ExampleHandle()
+	m.Run()
 }
 
 // connect opens a pool and an engine on it.
@@ -73,9 +73,10 @@ func ExampleSubscribe() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(end.Outcome) // cancelled
+		fmt.Println(end.Outcome)
 		break
 	}
+	// Output: cancelled
 }
 
 // A stored position lets a reader continue where it stopped.
@@ -106,7 +107,8 @@ func ExampleSubscription_Position() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(end.Outcome) // cancelled
+	fmt.Println(end.Outcome)
+	// Output: cancelled
 }
 
 // The handler writes one bill for each end, even across crashes and restarts: the consumer's position moves in the
@@ -132,4 +134,5 @@ func ExampleHandle() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	// Output:
 }
