@@ -10,7 +10,6 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
 // Config configures an [Engine]. The zero value of every field selects the default.
@@ -93,7 +92,6 @@ type handle = core.Handle
 
 // shared is the state common to an engine and the values bound to transactions.
 type shared struct {
-	outboxes *outbox.Hub
 	creationMemory
 	awaiting *awaiting
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/outbox"
-	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // New returns an engine on a pool, which the caller closes. It does not use the database; [Engine.Prepare] checks the
@@ -70,7 +68,6 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		c:      c,
 		cfg:    cfg,
 		shared: &shared{
-			outboxes:       outbox.NewHub(pgtx.NewRunner(pool), c.Listener, cfg.Log),
 			awaiting:       newAwaiting(),
 			creationMemory: creationMemory{atCreation: creationSteps()},
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -139,7 +139,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 	if err := readable(src); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	if inside.Of(eng).Tx != nil {
+	if core.Of(eng).Tx != nil {
 		return fmt.Errorf("%s: %w", op, &fferr.InputError{
 			Field: "engine", Reason: "is bound to a transaction, which must not wait for other transactions",
 		})
@@ -153,7 +153,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 		src:      src,
 		call:     call,
 		holder:   newHolder(),
-		log:      inside.Of(eng).Log.With("outbox", string(src.outbox), "consumer", spec.Name),
+		log:      core.Of(eng).Log.With("outbox", string(src.outbox), "consumer", spec.Name),
 		limit:    spec.Batch,
 	}
 	if err := c.run(ctx); err != nil {

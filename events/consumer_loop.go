@@ -16,7 +16,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
@@ -165,7 +165,7 @@ func (c *consumer[E]) takeAt(ctx context.Context, at int64) error {
 		return &fferr.NotFoundError{Entity: "consumer", ID: c.Name}
 	}
 	if err != nil {
-		return inside.Classify("take consumer", err)
+		return core.OutcomeOf("take consumer", err)
 	}
 	if !row.Ours {
 		c.held = false
@@ -209,7 +209,7 @@ func (c *consumer[E]) ensure(ctx context.Context) error {
 			continue
 		}
 		c.fresh = made > 0
-		return inside.Classify("make consumer", err)
+		return core.OutcomeOf("make consumer", err)
 	}
 }
 
@@ -228,7 +228,7 @@ func (c *consumer[E]) start(ctx context.Context) (int64, error) {
 		ends, err := pgtx.InStatement(ctx, &c.runner, func(conn db.DBTX) (db.GetOutboxEndsRow, error) {
 			return c.q.GetOutboxEnds(ctx, conn, string(c.src.outbox))
 		})
-		return ends.FloorEventID, inside.Classify("make consumer", err)
+		return ends.FloorEventID, core.OutcomeOf("make consumer", err)
 	}
 	sub, end, err := c.open(ctx, c.From.after())
 	if err != nil {
@@ -295,7 +295,7 @@ func (c *consumer[E]) read(ctx context.Context) error {
 // context.
 func (c *consumer[E]) open(ctx context.Context, after *int64) (*outbox.Subscription, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	sub, err := inside.Of(c.eng).Outboxes.Subscribe(ctx, c.src.outbox, outbox.Options{
+	sub, err := outbox.Of(core.Of(c.eng)).Subscribe(ctx, c.src.outbox, outbox.Options{
 		After: after, Buffer: max(DefaultBuffer, c.Batch), Filter: c.src.filter,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -57,7 +57,7 @@ func Consumers(ctx context.Context, eng *engine.Engine) ([]ConsumerStatus, error
 		return db.New().ListConsumers(ctx, conn, db.ListConsumersParams{PageSize: maxConsumers})
 	})
 	if err != nil {
-		return nil, inside.Classify(op, err)
+		return nil, core.OutcomeOf(op, err)
 	}
 	consumers := make([]ConsumerStatus, len(rows))
 	for i, row := range rows {
@@ -100,10 +100,10 @@ type SetAsideEvent struct {
 func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, after Cursor, limit int) ([]SetAsideEvent, error) {
 	const op = "list events set aside"
 	if err := checkConsumer(outbox, name); err != nil {
-		return nil, inside.Classify(op, err)
+		return nil, core.OutcomeOf(op, err)
 	}
 	if limit < 0 {
-		return nil, inside.Classify(op, &fferr.InputError{Field: "limit", Reason: "is negative"})
+		return nil, core.OutcomeOf(op, &fferr.InputError{Field: "limit", Reason: "is negative"})
 	}
 	if limit == 0 || limit > engine.MaxPage {
 		limit = engine.MaxPage
@@ -114,7 +114,7 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 		})
 	})
 	if err != nil {
-		return nil, inside.Classify(op, err)
+		return nil, core.OutcomeOf(op, err)
 	}
 	events := make([]SetAsideEvent, len(rows))
 	for i, row := range rows {
@@ -139,10 +139,10 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, to Cursor) error {
 	const op = "move consumer"
 	if err := checkConsumer(outbox, name); err != nil {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	if to.IsZero() {
-		return inside.Classify(op, &fferr.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
+		return core.OutcomeOf(op, &fferr.InputError{Field: "to", Reason: "is the zero cursor: use Beginning or the Head of a status"})
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
@@ -175,7 +175,7 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name string) error {
 	const op = "remove consumer"
 	if err := checkConsumer(outbox, name); err != nil {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	q := db.New()
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
@@ -189,7 +189,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 		_, err = q.ForgetSetAside(ctx, tx, db.ForgetSetAsideParams{Outbox: string(outbox), Consumer: name})
 		return struct{}{}, err
 	})
-	return inside.Classify(op, err)
+	return core.OutcomeOf(op, err)
 }
 
 // ForgetSetAside drops an event set aside by a consumer.
@@ -199,7 +199,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name string, event Cursor) error {
 	const op = "forget event set aside"
 	if err := checkSetAside(outbox, name, event); err != nil {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	_, err := onTx(ctx, eng, func(tx pgx.Tx) (struct{}, error) {
 		n, err := db.New().ForgetSetAside(ctx, tx, db.ForgetSetAsideParams{
@@ -210,7 +210,7 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 		}
 		return struct{}{}, err
 	})
-	return inside.Classify(op, err)
+	return core.OutcomeOf(op, err)
 }
 
 // RetrySetAside handles an event set aside by the consumer. It calls fn once, in the transaction dropping the event, so
@@ -225,13 +225,13 @@ func RetrySetAside[E any](
 ) error {
 	const op = "retry event set aside"
 	if fn == nil {
-		return inside.Classify(op, &fferr.InputError{Field: "fn", Reason: "is nil"})
+		return core.OutcomeOf(op, &fferr.InputError{Field: "fn", Reason: "is nil"})
 	}
 	if err := readable(src); err != nil {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	if err := checkSetAside(Outbox(src.outbox), name, event); err != nil {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	retry := func(tx pgx.Tx) (struct{}, error) {
 		document, err := db.New().DropSetAside(ctx, tx, db.DropSetAsideParams{
@@ -253,7 +253,7 @@ func RetrySetAside[E any](
 		}
 		return struct{}{}, guarded(tx, func() error { return fn(ctx, handlerTx{tx}, decoded) })
 	}
-	if tx := inside.Of(eng).Tx; tx != nil {
+	if tx := core.Of(eng).Tx; tx != nil {
 		_, err := pgtx.InSavepoint(ctx, tx, retry)
 		return err
 	}
@@ -275,7 +275,7 @@ func classified(op string, err error) error {
 	if isCorrupt || errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	return inside.Classify(op, err)
+	return core.OutcomeOf(op, err)
 }
 
 func checkConsumer(outbox Outbox, name string) error {
@@ -297,7 +297,7 @@ func checkSetAside(outbox Outbox, name string, event Cursor) error {
 
 // onStatement runs a read-only statement, on the pool or in the engine's transaction.
 func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db.DBTX) (T, error)) (T, error) {
-	if tx := inside.Of(eng).Tx; tx != nil {
+	if tx := core.Of(eng).Tx; tx != nil {
 		return fn(pgtx.Callers(tx))
 	}
 	runner := pgtx.NewRunner(eng.Pool())
@@ -306,7 +306,7 @@ func onStatement[T any](ctx context.Context, eng *engine.Engine, fn func(conn db
 
 // onTx runs fn in a transaction, or in a savepoint of the one the engine is bound to.
 func onTx[T any](ctx context.Context, eng *engine.Engine, fn func(tx pgx.Tx) (T, error)) (T, error) {
-	if tx := inside.Of(eng).Tx; tx != nil {
+	if tx := core.Of(eng).Tx; tx != nil {
 		return pgtx.InCallers(ctx, tx, fn)
 	}
 	runner := pgtx.NewRunner(eng.Pool())

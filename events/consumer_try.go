@@ -17,7 +17,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/internal/backoff"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -104,7 +104,7 @@ func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, faile
 	defer cancel()
 	tx, err := c.runner.BeginForeign(timed, c.Timeout+serverPatience)
 	if err != nil {
-		return 0, nil, inside.Classify("begin", err)
+		return 0, nil, core.OutcomeOf("begin", err)
 	}
 	defer pgtx.Rollback(tx)
 	_, err = c.q.LockConsumer(timed, tx, db.LockConsumerParams{
@@ -114,7 +114,7 @@ func (c *consumer[E]) try(ctx context.Context, items []item[E]) (done int, faile
 		return 0, nil, errLost
 	}
 	if err != nil {
-		return 0, nil, inside.Classify("lock consumer", err)
+		return 0, nil, core.OutcomeOf("lock consumer", err)
 	}
 	events := make([]E, len(items))
 	for i := range items {
@@ -156,10 +156,10 @@ func (c *consumer[E]) failed(ctx, timed context.Context, tx pgx.Tx, at int, err 
 		if more := c.excused - maxExcused; more > 0 {
 			backoff.Wait(ctx, min(firstOutage<<min(more, 8), lastOutage))
 		}
-		return 0, nil, inside.Classify("handle", err)
+		return 0, nil, core.OutcomeOf("handle", err)
 	case (tx.Conn().IsClosed() || isConflict(err)) && c.excused < maxExcused:
 		c.excused++
-		return 0, nil, inside.Classify("handle", err)
+		return 0, nil, core.OutcomeOf("handle", err)
 	}
 	return 0, &handlerError{at, err}, nil
 }
@@ -204,7 +204,7 @@ func (c *consumer[E]) count(ctx context.Context, reason error) error {
 		})
 	})
 	if err != nil {
-		return inside.Classify("note failure", err)
+		return core.OutcomeOf("note failure", err)
 	}
 	if n == 0 {
 		return errLost
@@ -239,7 +239,7 @@ func (c *consumer[E]) setAside(ctx context.Context, tries int, reason error) err
 		})
 	})
 	if err != nil {
-		return inside.Classify("set event aside", err)
+		return core.OutcomeOf("set event aside", err)
 	}
 	if n == 0 {
 		return errLost

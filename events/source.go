@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 	"github.com/flowfabric/flowfabric-go/state"
 )
@@ -144,7 +144,7 @@ func (s *Source[E]) check(eng *engine.Engine) error {
 		return &fferr.InputError{Field: "source", Reason: "is the zero value: use Completions, Leases, Signals or OperatorCalls"}
 	case eng == nil:
 		return &fferr.InputError{Field: "engine", Reason: "is nil"}
-	case inside.Of(eng).Tx != nil:
+	case core.Of(eng).Tx != nil:
 		return &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, which does not see later commits"}
 	}
 	return nil

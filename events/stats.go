@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
 // OutboxStats describes how an engine reads an outbox.
@@ -20,7 +21,7 @@ type OutboxStats struct {
 // Stats returns statistics about the outboxes read by an engine, for metrics. It does not query the database.
 func Stats(eng *engine.Engine) []OutboxStats {
 	var stats []OutboxStats
-	for _, s := range inside.Of(eng).Outboxes.Stats() {
+	for _, s := range outbox.Of(core.Of(eng)).Stats() {
 		stats = append(stats, OutboxStats{Outbox(s.Outbox), cursorOf(s.Low), s.Holding, s.Holders, s.GracePeriods, s.Subscriptions})
 	}
 	return stats

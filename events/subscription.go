@@ -10,7 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
@@ -65,7 +65,7 @@ func Subscribe[E any](ctx context.Context, eng *engine.Engine, src Source[E], o 
 	case o.Buffer < 0 || o.Buffer > maxBuffer:
 		return nil, &fferr.InputError{Field: "Options.Buffer", Reason: fmt.Sprintf("is %d: from 1 to %d", o.Buffer, maxBuffer)}
 	}
-	rows, err := inside.Of(eng).Outboxes.Subscribe(ctx, src.outbox, outbox.Options{
+	rows, err := outbox.Of(core.Of(eng)).Subscribe(ctx, src.outbox, outbox.Options{
 		After: o.After.after(), Buffer: o.Buffer, Notices: o.Notices, Filter: src.filter,
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func subscribeError(ctx context.Context, name outbox.Name, err error) error {
 	}
 	op := ops[name]
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered {
-		return inside.Classify(op, err)
+		return core.OutcomeOf(op, err)
 	}
 	return fmt.Errorf("%s: %w: %w", op, fferr.ErrUnavailable, err)
 }

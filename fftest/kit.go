@@ -13,7 +13,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -159,7 +159,7 @@ func (k *Kit) open(o options) error {
 	}
 	if o.engine.NoListener {
 		// Nothing listens, and a notification would take a second connection.
-		inside.Of(k.Engine).Silence()
+		core.Of(k.Engine).Notifier.Silence()
 	}
 	o.worker.SharePool, o.worker.NoReconcile, o.worker.Concurrency, o.worker.FetchBatch, o.worker.SettleBatch = true, true, 1, 1, 1
 	o.worker.Hooks = &hooks{kit: k, next: o.worker.Hooks}

@@ -20,7 +20,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 )
 
@@ -166,10 +166,10 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 	if eng == nil {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is nil"}
 	}
-	if inside.Of(eng).Tx != nil {
+	if core.Of(eng).Tx != nil {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
-	cfg.Log = cmp.Or(cfg.Log, inside.Of(eng).Log)
+	cfg.Log = cmp.Or(cfg.Log, core.Of(eng).Log)
 	return newReconciler(upkeep.Of(eng), jobsOf(upkeep.Of(eng)), cfg)
 }
 

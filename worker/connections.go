@@ -13,7 +13,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/stream"
 )
@@ -77,14 +76,14 @@ func (e onEngine) countFrames(ctx context.Context, leases []engine.Lease) ([]int
 	return stream.Count(ctx, e.Engine, leases)
 }
 
-func (e onEngine) callEnded() { inside.Of(e.Engine).CallEnded() }
+func (e onEngine) callEnded() { core.Remind(core.Of(e.Engine).CallEnded) }
 
 func (e onEngine) sequenceEnded(lanes []id.LaneID) {
 	names := make([]string, len(lanes))
 	for i, lane := range lanes {
 		names[i] = string(lane)
 	}
-	inside.Of(e.Engine).SequenceEnded(names)
+	core.Of(e.Engine).SequenceEnded(names)
 }
 
 func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
@@ -100,9 +99,9 @@ func (e onEngine) claimEach(ctx context.Context, claims []*laneClaim) {
 	}
 }
 
-func (e onEngine) log() *slog.Logger { return inside.Of(e.Engine).Log }
+func (e onEngine) log() *slog.Logger { return core.Of(e.Engine).Log }
 
-func (e onEngine) clock() func() time.Time { return inside.Of(e.Engine).Now }
+func (e onEngine) clock() func() time.Time { return core.Of(e.Engine).Now }
 
 func (e onEngine) connections() int { return int(e.Pool().Config().MaxConns) }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/schedules"
 	"github.com/flowfabric/flowfabric-go/policy"
 )
@@ -167,7 +167,7 @@ func (j Job[In]) Complete(ctx context.Context, tx pgx.Tx, out any) error {
 	}
 	result, err := j.encode(out)
 	if err != nil {
-		return inside.Classify(op, &fferr.InputError{Field: "out", Reason: err.Error()})
+		return core.OutcomeOf(op, &fferr.InputError{Field: "out", Reason: err.Error()})
 	}
 	if stream := j.steps.written(); stream != nil {
 		if err := stream.completeIn(ctx, j.eng.inTx(tx)); err != nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/internal/inside"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/stream"
@@ -168,7 +168,7 @@ func New(eng *engine.Engine, cfg Config) (*Worker, error) {
 	if eng == nil {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is nil"}
 	}
-	if inside.Of(eng).Tx != nil {
+	if core.Of(eng).Tx != nil {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a worker outlives it"}
 	}
 	w, err := newWorker(onEngine{eng}, cfg)

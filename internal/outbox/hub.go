@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/internal/warn"
@@ -45,12 +46,15 @@ type opening struct {
 	err   error
 }
 
-// NewHub returns a hub reading by runner, with notifications from listener.
-func NewHub(runner pgtx.Runner, listener *notify.Listener, log *slog.Logger) *Hub {
-	return &Hub{
-		q: db.New(), runner: runner, listener: listener, log: log,
-		reads: make(chan struct{}, concurrentReads), tailers: make(map[Name]*opening),
-	}
+// Of returns the hub of an engine, which reads from the engine's own pool.
+func Of(c *core.Core) *Hub {
+	return core.Memory(c, func() *Hub {
+		c := c.Base()
+		return &Hub{
+			q: c.Q, runner: c.Runner, listener: c.Listener, log: c.Log,
+			reads: make(chan struct{}, concurrentReads), tailers: make(map[Name]*opening),
+		}
+	})
 }
 
 // Subscribe follows an outbox until ctx ends or [Subscription.Close] is called. The subscription gets the events of

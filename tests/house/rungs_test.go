@@ -45,7 +45,7 @@ var engineRungs = []rung{
 	{"grants", "signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
 	{"operator", "execution_fork " +
 		"queue_waiting rights"},
-	{"engine", "inside new prepare prepare_partitions kind signal_kind"},
+	{"engine", "new prepare prepare_partitions kind signal_kind"},
 }
 
 // aboveAll are the declarations that join all families, and so may use every rung.
