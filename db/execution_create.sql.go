@@ -653,7 +653,7 @@ type InsertExecutionsRow struct {
 // does.
 //
 // Passages: created_columns.
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork.
 // Locks: L1 waits (for a concurrent insert of the same id).
 func (q *Queries) InsertExecutions(ctx context.Context, db DBTX, arg InsertExecutionsParams) ([]InsertExecutionsRow, error) {
 	rows, err := db.Query(ctx, insertExecutions,

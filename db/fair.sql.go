@@ -82,7 +82,7 @@ type DropLeftPlacesParams struct {
 // lower ones assigned since.
 //
 // Passages: fair_waits.
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 // engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: fair skips (rows FOR UPDATE, then DELETE).
 func (q *Queries) DropLeftPlaces(ctx context.Context, db DBTX, arg DropLeftPlacesParams) error {
@@ -272,7 +272,7 @@ type EnsureFairPlacesParams struct {
 // EnsureFairPlaces records places the caller's transaction has assigned. An execution without the place, because the
 // execution existed before, is left out.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 // engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 // Locks: fair new.
 func (q *Queries) EnsureFairPlaces(ctx context.Context, db DBTX, arg EnsureFairPlacesParams) error {

@@ -48,7 +48,7 @@ ON CONFLICT (period_ms) DO NOTHING
 
 // EnsureRetentionPeriod registers the retention period of a policy if shorter than the known ones.
 //
-// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+// Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork.
 // Locks: retention waits (for a concurrent insert of the same period).
 func (q *Queries) EnsureRetentionPeriod(ctx context.Context, db DBTX, periodMs int64) error {
 	_, err := db.Exec(ctx, ensureRetentionPeriod, periodMs)

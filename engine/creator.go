@@ -12,6 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // creator creates executions for the packages above the engine.
@@ -105,6 +107,53 @@ func (r creator) Register(ctx context.Context, specs []ExecutionSpec) (func(cont
 		return nil, err
 	}
 	return func(ctx context.Context, tx db.DBTX) error { return r.e.register(ctx, tx, r.e.unregistered(creations)) }, nil
+}
+
+// Copy implements [core.Creator].
+func (r creator) Copy(ctx context.Context, tx *core.Txn, of core.Stored, fill func(id.ExecutionID) error) (x id.ExecutionID, s state.PublicState, err error) {
+	c, err := r.copyOf(of)
+	if err != nil {
+		return x, "", err
+	}
+	created, err := r.e.insert(ctx, tx, []creation{c}, nil, r.e.c.NowMs(), &tx.Due)
+	if err != nil {
+		return x, "", err
+	}
+	inserted, isNew := created[c.id]
+	if !isNew {
+		return c.id, "", nil
+	}
+	if err := fill(c.id); err != nil {
+		return x, "", err
+	}
+	return c.id, inserted.State, r.e.register(ctx, tx, registration{lanes: []string{c.lane}, period: c.retentionMs})
+}
+
+// copyOf returns the creation of a copy.
+func (r creator) copyOf(of core.Stored) (creation, error) {
+	spec := ExecutionSpec{
+		ID: of.ID, Namespace: id.Namespace(of.Namespace), Lane: id.LaneID(of.Lane), Kind: of.Kind,
+		Payload: of.Payload, PayloadEncoding: of.PayloadEncoding, Priority: int(of.Priority), Creator: of.Creator, Tags: of.Tags,
+		Budgets: of.Budgets, QuotaPolicy: of.QuotaPolicy, setsOwnTags: true,
+	}
+	if of.Limits != "" {
+		var limits []rawLimit
+		if err := json.Unmarshal([]byte(of.Limits), &limits); err != nil {
+			return creation{}, core.Corrupt("ff_exec_core.raw_fields.ffx_limits", err)
+		}
+		spec.Limits = keysOf(limits)
+	}
+	c, err := r.e.prepare(spec)
+	if err != nil || of.Policy == "" {
+		return c, err
+	}
+	var stored document.Execution
+	if err := json.Unmarshal([]byte(of.Policy), &stored); err != nil {
+		return c, core.Corrupt("ff_exec_core.policy", err)
+	}
+	c.setDocument(of.Policy, &stored)
+	c.capabilities = of.Capabilities
+	return c, nil
 }
 
 // RememberLanes implements [core.Creator].

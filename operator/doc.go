@@ -10,7 +10,8 @@
 // Stop work from starting: [PauseLane] and [ResumeLane] for a lane, [DrainWorker], [DrainWorkers], [ResumeWorker] and
 // [ResumeWorkers] for workers. [PausedLanes] and [DrainedWorkers] list lanes and workers.
 //
-// One execution: [Replay] runs an ended execution again. [Prioritize] and [Delay] change when a waiting execution starts,
+// One execution: [Replay] runs an ended execution again, and [Fork] continues the finished steps in a new execution.
+// [Prioritize] and [Delay] change when a waiting execution starts,
 // [Block] and [Unblock] whether. [Revoke] takes away a worker's lease. [engine.Engine.CancelExecution] ends an execution.
 //
 // Many executions that match a filter: [CancelWhere], [ReplayWhere], [DeleteWhere], [MoveWhere] and [PrioritizeWhere], in

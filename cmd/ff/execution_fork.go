@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 )
 
 // forkView is the JSON of `ff execution fork`.
@@ -33,7 +34,7 @@ again has another idempotency key than in the other execution.`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			return a.onExecution(ctx, args[0], func(eng *engine.Engine, execution id.ExecutionID) error {
-				fork, err := eng.Fork(ctx, execution, engine.ForkSpec{Before: before})
+				fork, err := operator.Fork(ctx, eng, execution, operator.ForkSpec{Before: before})
 				if err != nil {
 					return err
 				}

@@ -356,7 +356,7 @@ FROM made;
 -- does.
 --
 -- Passages: created_columns.
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork.
 -- Locks: L1 waits (for a concurrent insert of the same id).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms

@@ -122,7 +122,7 @@ LEFT JOIN LATERAL (
 -- EnsureFairPlaces records places the caller's transaction has assigned. An execution without the place, because the
 -- execution existed before, is left out.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 -- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair new.
 WITH input AS (
@@ -176,7 +176,7 @@ WHERE
 -- lower ones assigned since.
 --
 -- Passages: fair_waits.
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 -- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE).
 WITH input AS (

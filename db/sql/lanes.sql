@@ -1,7 +1,7 @@
 -- name: EnsureLanes :exec
 -- EnsureLanes registers lanes executions were created on; a known lane stays unchanged.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 -- operator.MoveWhere.
 -- Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 INSERT INTO ff_lane_registry (lane_id, registered_at_ms, registered_by)

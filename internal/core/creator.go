@@ -7,6 +7,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // A Creator prepares creations of executions by packages above the engine. S is the engine's ExecutionSpec, which
@@ -25,6 +26,11 @@ type Creator[S any] interface {
 
 	// RememberLanes notes lanes registered by a commit. Later creations of this process don't register the lanes again.
 	RememberLanes(lanes []string)
+
+	// Copy inserts a copy of a stored execution in a transaction, with the stored policy and capabilities, and without
+	// checking limits: if a limit has fewer units by now, the copy takes all units. Then Copy calls fill with the copy,
+	// and registers the lane and the retention. If the copy's id exists, Copy does nothing and returns an empty state.
+	Copy(ctx context.Context, tx *Txn, of Stored, fill func(id.ExecutionID) error) (id.ExecutionID, state.PublicState, error)
 
 	// Order returns the unique key and the id of the sequence of an execution created now, each NULL if spec has none.
 	Order(spec S, nowMs int64) (unique, sequence pgtype.UUID, err error)
@@ -49,4 +55,11 @@ type Template struct {
 
 	// Documents, empty if there is none.
 	Policy, Unique, Sequence, Limits, Fair string
+}
+
+// Stored is a stored execution to copy. The copy is in no sequence, not unique and not fair.
+type Stored struct {
+	Template
+	ID           id.ExecutionID // of the copy; zero for a new one
+	Capabilities string         // separated by commas; with a policy
 }

@@ -105,7 +105,7 @@ LEFT JOIN LATERAL (
 -- EnsureFairPlaces records places the caller's transaction has assigned. An execution without the place, because the
 -- execution existed before, is left out.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 -- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair new.
 WITH input AS (
@@ -158,7 +158,7 @@ WHERE
 -- execution has started, out of order or while the lane was empty, or has moved. Otherwise these places would hide the
 -- lower ones assigned since.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork,
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
 -- engine.FailExecution, engine.FailExecutions, upkeep.ExpireAttempts, upkeep.ExpireLeases, upkeep.PromoteDelayed.
 -- Locks: fair skips (rows FOR UPDATE, then DELETE).
 WITH input AS (

@@ -109,7 +109,7 @@ FROM made;
 -- has no row in the result. In the arrays of instants zero means "not given", in the arrays of text the empty string
 -- does.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork.
 -- Locks: L1 waits (for a concurrent insert of the same id).
 WITH clock AS MATERIALIZED (
     SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms

@@ -1,7 +1,7 @@
 -- name: EnsureRetentionPeriod :exec
 -- EnsureRetentionPeriod registers the retention period of a policy if shorter than the known ones.
 --
--- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, engine.Fork.
+-- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork.
 -- Locks: retention waits (for a concurrent insert of the same period).
 INSERT INTO ffx_retention_period (period_ms)
 SELECT @period_ms::bigint

@@ -111,7 +111,9 @@ func TestDocsNameTheUsersOfQueries(t *testing.T) {
 	engine := sources(t)["engine"]
 	graph := newCallGraph(engine)
 	maps.Copy(graph, newCallGraph(sources(t)["internal/core"]))
-	graph["("+module+"/internal/core.Creator[S any]).Register"] = map[string]bool{"(" + module + "/engine.creator).Register": true}
+	for _, method := range []string{"Register", "Copy"} {
+		graph["("+module+"/internal/core.Creator[S any])."+method] = map[string]bool{"(" + module + "/engine.creator)." + method: true}
+	}
 	for _, room := range append([]string{"internal/upkeep"}, needs.Capabilities...) {
 		maps.Copy(graph, newCallGraph(sources(t)[room]))
 	}

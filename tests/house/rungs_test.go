@@ -43,8 +43,7 @@ var engineRungs = []rung{
 		"flow_list flow_progress flow_tags flow_drawing await await_look " +
 		"suspension_reads suspension_list business_key_find sequence_reads worker worker_list"},
 	{"grants", "signal signal_each signal_take signal_tokens waitpoint step step_tx call"},
-	{"operator", "execution_fork " +
-		"queue_waiting rights"},
+	{"operator", "queue_waiting rights"},
 	{"engine", "new prepare prepare_partitions kind signal_kind"},
 }
 

@@ -120,7 +120,7 @@ var waysToALane = []struct {
 	{"fork", func(t *testing.T, f *fixture.Fixture) func() {
 		x := f.Start(t)
 		complete(t, f, x)
-		return func() { ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+		return func() { ok(operator.Fork(t.Context(), f.Engine, x.ID, operator.ForkSpec{}))(t) }
 	}},
 	{"a tick of a schedule", func(t *testing.T, f *fixture.Fixture) func() {
 		nothing(t, schedule.Put(t.Context(), f.Engine, schedule.Spec{Name: "s", Every: time.Minute, Execution: engine.ExecutionSpec{Kind: "test", Lane: f.Lane}}))

@@ -121,8 +121,8 @@ func TestAllWaysOfCreationPassTheGate(t *testing.T) {
 		}},
 		{"forks", func(t *testing.T, f *fixture.Fixture, spec func() engine.ExecutionSpec) {
 			x := ok(f.CreateExecution(t.Context(), spec()))(t)
-			fork := ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t)
-			ok(f.Fork(t.Context(), fork.ID, engine.ForkSpec{}))(t)
+			fork := ok(operator.Fork(t.Context(), f.Engine, x.ID, operator.ForkSpec{}))(t)
+			ok(operator.Fork(t.Context(), f.Engine, fork.ID, operator.ForkSpec{}))(t)
 		}},
 	}
 	for _, way := range ways {

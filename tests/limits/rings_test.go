@@ -72,7 +72,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 		{"fork", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)
 			complete(t, f, x)
-			return func() { ok(f.Fork(t.Context(), x.ID, engine.ForkSpec{}))(t) }
+			return func() { ok(operator.Fork(t.Context(), f.Engine, x.ID, operator.ForkSpec{}))(t) }
 		}},
 		{"signal", func(t *testing.T, f *fixture.Fixture) func() {
 			x := start(t, f)

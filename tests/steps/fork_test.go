@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -74,7 +75,7 @@ func TestForkRunsOnlyTheStepsBehindTheCut(t *testing.T) {
 		{"", "run"},
 	} {
 		done = nil
-		fork, err := o.Fork(t.Context(), x, engine.ForkSpec{Before: tc.before})
+		fork, err := operator.Fork(t.Context(), o.Engine, x, operator.ForkSpec{Before: tc.before})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestForkInAnyState(t *testing.T) {
 			recordNow(t, f, l, "a", "b", "c")
 			tc.then(t, f, l)
 			before := f.Dump(t, l.Execution)
-			fork, err := f.Fork(t.Context(), l.Execution, engine.ForkSpec{Before: "c"})
+			fork, err := operator.Fork(t.Context(), f.Engine, l.Execution, operator.ForkSpec{Before: "c"})
 			if err != nil || fork.State != state.PublicWaiting || fork.Duplicate {
 				t.Fatalf("%+v, error %v", fork, err)
 			}
@@ -187,7 +188,7 @@ func wantFork(t *testing.T, f *fixture.Fixture, x, fork id.ExecutionID) {
 	if err := json.Unmarshal([]byte(fields[0]), &stored); err != nil {
 		t.Fatal(err)
 	}
-	if len(stored.Tags) != 2 || stored.Tags["app.tenant"] != "acme" || stored.Tags[engine.ForkedFromTag] != x.String() ||
+	if len(stored.Tags) != 2 || stored.Tags["app.tenant"] != "acme" || stored.Tags[operator.ForkedFromTag] != x.String() ||
 		stored.Key != "" || !stored.Of.IsZero() {
 		t.Errorf("the fork has %s", fields)
 	}
@@ -211,7 +212,7 @@ func TestForkOfCallsAndWaits(t *testing.T) {
 	if _, err := f.RecordStep(t.Context(), engine.StepRecord{Lease: l, Name: "over", Seq: 1, Result: []byte("result")}); err != nil {
 		t.Fatal(err)
 	}
-	fork, err := f.Fork(t.Context(), l.Execution, engine.ForkSpec{})
+	fork, err := operator.Fork(t.Context(), f.Engine, l.Execution, operator.ForkSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,15 +245,15 @@ func TestRefusedForks(t *testing.T) {
 	f.NewFlowOf(t, engine.FlowSpec{ID: member, Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}})
 	for name, tc := range map[string]struct {
 		x    id.ExecutionID
-		spec engine.ForkSpec
+		spec operator.ForkSpec
 		want error
 		text string
 	}{
-		"an unknown execution": {f.NewExecutionID(f.Lane), engine.ForkSpec{}, fferr.ErrNotFound, "execution"},
-		"an unknown step":      {x, engine.ForkSpec{Before: "charge"}, fferr.ErrNotFound, "charge"},
-		"a member of a flow":   {f.NodeID(member, "a"), engine.ForkSpec{}, fferr.ErrInvalidInput, "member"},
-		"no execution":         {id.ExecutionID{}, engine.ForkSpec{}, fferr.ErrInvalidInput, ""},
-		"a name too long":      {x, engine.ForkSpec{Before: strings.Repeat("x", engine.MaxStepName+1)}, fferr.ErrInvalidInput, "before"},
+		"an unknown execution": {f.NewExecutionID(f.Lane), operator.ForkSpec{}, fferr.ErrNotFound, "execution"},
+		"an unknown step":      {x, operator.ForkSpec{Before: "charge"}, fferr.ErrNotFound, "charge"},
+		"a member of a flow":   {f.NodeID(member, "a"), operator.ForkSpec{}, fferr.ErrInvalidInput, "member"},
+		"no execution":         {id.ExecutionID{}, operator.ForkSpec{}, fferr.ErrInvalidInput, ""},
+		"a name too long":      {x, operator.ForkSpec{Before: strings.Repeat("x", engine.MaxStepName+1)}, fferr.ErrInvalidInput, "before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := f.Pool.Begin(t.Context())
@@ -261,7 +262,7 @@ func TestRefusedForks(t *testing.T) {
 			}
 			defer func() { _ = tx.Rollback(t.Context()) }()
 			tc.spec.ID = f.NewExecutionID(f.Lane)
-			if _, err := f.WithTx(tx).Fork(t.Context(), tc.x, tc.spec); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+			if _, err := operator.Fork(t.Context(), f.WithTx(tx), tc.x, tc.spec); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v, want %v of %q", err, tc.want, tc.text)
 			}
 			if err := tx.Commit(t.Context()); err != nil {
@@ -279,9 +280,9 @@ func TestRepeatedFork(t *testing.T) {
 	f := fixture.New(t)
 	l := f.Start(t).Lease
 	recordNow(t, f, l, "a")
-	spec := engine.ForkSpec{ID: f.NewExecutionID(f.Lane)}
+	spec := operator.ForkSpec{ID: f.NewExecutionID(f.Lane)}
 	for _, duplicate := range []bool{false, true} {
-		fork, err := f.Fork(t.Context(), l.Execution, spec)
+		fork, err := operator.Fork(t.Context(), f.Engine, l.Execution, spec)
 		if err != nil || fork.ID != spec.ID || fork.Duplicate != duplicate {
 			t.Errorf("%+v, error %v", fork, err)
 		}

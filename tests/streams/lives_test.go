@@ -58,7 +58,7 @@ func TestStreamsOfSeveralLives(t *testing.T) {
 	if err := f.Engine.CompleteExecution(t.Context(), replayed.Lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Engine.Fork(t.Context(), work.ID, engine.ForkSpec{}); err != nil {
+	if _, err := operator.Fork(t.Context(), f.Engine, work.ID, operator.ForkSpec{}); err != nil {
 		t.Fatal(err)
 	}
 	fork := f.ClaimOne(t)

@@ -72,7 +72,7 @@ var Calls = map[string][]string{
 		"budget.Create", "budget.Delete", "budget.Release", "budget.Report", "budget.Reset", "budget.Set",
 		"interop.CreateQuotaPolicy", "interop.ReleaseAdmission", "limit.Declare", "limit.Reset", "limit.Set", "limit.Delete", "interop.SetQuotaPolicy", "interop.DeleteQuotaPolicy",
 		"Engine.SetExecutionTag", "Engine.SetFlowTag", "Engine.SetFlowTags", "Engine.MarkWorkerDead",
-		"operator.Block", "operator.CancelWhere", "operator.Prioritize", "operator.ContinueSequence", "operator.Delay", "operator.DeleteWhere", "operator.DrainWorker", "operator.DrainWorkers", "Engine.Fork", "operator.Keys",
+		"operator.Block", "operator.CancelWhere", "operator.Prioritize", "operator.ContinueSequence", "operator.Delay", "operator.DeleteWhere", "operator.DrainWorker", "operator.DrainWorkers", "operator.Fork", "operator.Keys",
 		"operator.MoveWhere", "operator.PauseLane", "operator.PrioritizeWhere", "operator.Replay", "operator.ReplayWhere", "operator.ResumeLane", "operator.ResumeWorker", "operator.ResumeWorkers", "operator.Revoke",
 		"operator.ReissueToken", "operator.RotateKey", "operator.SeedKey", "operator.SetLaneRetention",
 		"schedule.Backfill", "schedule.Declare", "schedule.Delete", "schedule.Pause",

@@ -45,7 +45,9 @@ func readGraph(root string) (graph, error) {
 		g["(*"+module+"/engine.Engine)."+runs][module+"/engine.creationSteps"] = true
 	}
 	// The engine implements core.Creator.
-	g["("+module+"/internal/core.Creator[S any]).Register"] = map[string]bool{"(" + module + "/engine.creator).Register": true}
+	for _, method := range []string{"Register", "Copy"} {
+		g["("+module+"/internal/core.Creator[S any])."+method] = map[string]bool{"(" + module + "/engine.creator)." + method: true}
+	}
 	return g, nil
 }
 

@@ -1,7 +1,7 @@
 -- name: GetOrigin :one
 -- GetOrigin reads the columns of an execution a fork copies. No row: the execution does not exist.
 --
--- Used by: engine.Fork.
+-- Used by: operator.Fork.
 -- Locks: none. Except for tags, the columns never change.
 SELECT
     e.flow_id,
@@ -31,7 +31,7 @@ WHERE
 -- Nothing of the origin is locked. A finished step never changes, and one snapshot reads all steps, so the deletions of
 -- a replay or of retention are seen whole or not at all.
 --
--- Used by: engine.Fork.
+-- Used by: operator.Fork.
 -- Locks: L1 held (UPDATE; the execution is new); L2 new.
 WITH origin AS MATERIALIZED (
     -- The place of the named step.
