@@ -2,7 +2,6 @@ package budget
 
 import (
 	"context"
-	"encoding/binary"
 	"iter"
 	"time"
 
@@ -66,36 +65,16 @@ func Get(ctx context.Context, eng *engine.Engine, b id.BudgetID) (Budget, error)
 // Errors: [fferr.ErrCorruption] for a stored id that is not a uuid. One statement for each page; takes no locks.
 func All(ctx context.Context, eng *engine.Engine) iter.Seq2[Budget, error] {
 	c := core.Of(eng)
-	return core.Pages(func(after string) (core.Page[Budget], error) { return list(ctx, c, after) })
-}
-
-// list returns a page of the budgets.
-func list(ctx context.Context, c *core.Core, after string) (page core.Page[Budget], err error) {
-	const op, list = "list budgets", "budgets"
-	last, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, core.Wrap(op, err)
-	}
-	params := db.ListBudgetsParams{AfterPartition: -1, PageSize: core.MaxPage + 1}
-	if len(last) > 2 {
-		params.AfterPartition, params.AfterID = int16(binary.BigEndian.Uint16(last)), string(last[2:])
-	}
-	rows, err := c.Q.ListBudgets(ctx, c.Reader(), params)
-	if err != nil {
-		return page, core.Wrap(op, err)
-	}
-	found := core.PageOf(rows, core.MaxPage, func(row *db.ListBudgetsRow) string {
-		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.BudgetID...))
-	})
-	page.Next = found.Next
-	for i := range found.Items {
-		b, err := budgetFrom(&found.Items[i])
-		if err != nil {
-			return core.Page[Budget]{}, core.Wrap(op, err)
+	return core.All("list budgets", func(after *db.ListBudgetsRow) ([]db.ListBudgetsRow, error) {
+		params := db.ListBudgetsParams{AfterPartition: -1, PageSize: core.MaxPage}
+		if after != nil {
+			params.AfterPartition, params.AfterID = after.PartitionKey, after.BudgetID
 		}
-		page.Items = append(page.Items, b)
-	}
-	return page, nil
+		return c.Q.ListBudgets(ctx, c.Reader(), params)
+	}, func(row *db.ListBudgetsRow) (Budget, bool, error) {
+		b, err := budgetFrom(row)
+		return b, true, err
+	})
 }
 
 func budgetFrom(row *db.ListBudgetsRow) (Budget, error) {

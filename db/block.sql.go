@@ -146,7 +146,7 @@ type ListBlockedRow struct {
 // ListBlocked pages through the executions blocked by route, lane or operator, up to a last lane. The rows are ordered
 // by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 //
-// Used by: operator.ListBlockedExecutions.
+// Used by: operator.BlockedExecutions.
 // Locks: none. Spans partitions.
 // Looked up one by one, in the order of the index.
 func (q *Queries) ListBlocked(ctx context.Context, db DBTX, arg ListBlockedParams) ([]ListBlockedRow, error) {

@@ -240,7 +240,7 @@ type ListFlowEdgesRow struct {
 
 // ListFlowEdges pages through the edges of a flow by id, strictly after one.
 //
-// Used by: engine.ListFlowEdges.
+// Used by: engine.FlowEdges.
 // Locks: none.
 func (q *Queries) ListFlowEdges(ctx context.Context, db DBTX, arg ListFlowEdgesParams) ([]ListFlowEdgesRow, error) {
 	rows, err := db.Query(ctx, listFlowEdges,

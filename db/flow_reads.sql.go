@@ -159,7 +159,7 @@ type GetFlowExistsParams struct {
 
 // GetFlowExists returns whether a flow exists.
 //
-// Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
+// Used by: engine.FlowMembers, engine.FlowEdges, engine.SetFlowTags, engine.FlowGraph.
 // Locks: none.
 func (q *Queries) GetFlowExists(ctx context.Context, db DBTX, arg GetFlowExistsParams) (bool, error) {
 	row := db.QueryRow(ctx, getFlowExists, arg.PartitionKey, arg.FlowID)
@@ -277,7 +277,7 @@ type ListFlowMembersRow struct {
 // ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with the facts their outcome
 // is derived from.
 //
-// Used by: engine.ListFlowMembers.
+// Used by: engine.FlowMembers.
 // Locks: none. Reads the ids of all members for each page.
 func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMembersParams) ([]ListFlowMembersRow, error) {
 	rows, err := db.Query(ctx, listFlowMembers,

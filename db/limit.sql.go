@@ -360,7 +360,7 @@ type ListLimitKeysRow struct {
 // ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
 // found keys have their use, counted up to 1,001 rows.
 //
-// Used by: limit.ListKeys.
+// Used by: limit.Keys.
 // Locks: none; spans partitions.
 func (q *Queries) ListLimitKeys(ctx context.Context, db DBTX, arg ListLimitKeysParams) ([]ListLimitKeysRow, error) {
 	rows, err := db.Query(ctx, listLimitKeys,
@@ -513,7 +513,7 @@ type ListLimitsRow struct {
 // ListLimits returns a page of limits, in the order of their namespaces and names.
 //
 // Passages: limit_columns.
-// Used by: limit.List.
+// Used by: limit.All.
 // Locks: none.
 func (q *Queries) ListLimits(ctx context.Context, db DBTX, arg ListLimitsParams) ([]ListLimitsRow, error) {
 	rows, err := db.Query(ctx, listLimits, arg.AfterNamespace, arg.AfterName, arg.PageSize)

@@ -101,7 +101,7 @@ type ListExpiredLeasesRow struct {
 // ListExpiredLeases returns the leases expired by as_of and not yet taken away by a job, after a position, by expiry.
 // Reads every lease timer due by then, and the attempts listed there.
 //
-// Used by: operator.ListExpiredLeases.
+// Used by: operator.ExpiredLeases.
 // Locks: none. Spans partitions.
 func (q *Queries) ListExpiredLeases(ctx context.Context, db DBTX, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error) {
 	rows, err := db.Query(ctx, listExpiredLeases,

@@ -165,7 +165,7 @@ type ListPausesRow struct {
 
 // ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
 //
-// Used by: operator.ListPausedLanes, operator.ListDrainedWorkers.
+// Used by: operator.PausedLanes, operator.DrainedWorkers.
 // Locks: none.
 func (q *Queries) ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error) {
 	rows, err := db.Query(ctx, listPauses, arg.Subject, arg.AfterName, arg.PageSize)

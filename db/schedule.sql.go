@@ -348,7 +348,7 @@ type ListSchedulesParams struct {
 // ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 //
 // Passages: schedule_columns.
-// Used by: schedule.List.
+// Used by: schedule.All.
 // Locks: none.
 func (q *Queries) ListSchedules(ctx context.Context, db DBTX, arg ListSchedulesParams) ([]FfxSchedule, error) {
 	rows, err := db.Query(ctx, listSchedules, arg.AfterNamespace, arg.AfterName, arg.PageSize)

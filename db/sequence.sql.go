@@ -372,7 +372,7 @@ type ListSequencesRow struct {
 // ListSequences returns sequences by partition and id after a position, with their first members.
 //
 // Passages: sequence_columns.
-// Used by: engine.ListSequences.
+// Used by: engine.Sequences.
 // Locks: none. Spans partitions.
 func (q *Queries) ListSequences(ctx context.Context, db DBTX, arg ListSequencesParams) ([]ListSequencesRow, error) {
 	rows, err := db.Query(ctx, listSequences, arg.AfterPartitionKey, arg.AfterSequenceID, arg.PageSize)

@@ -33,54 +33,25 @@ type FlowEdge struct {
 	EndedAt   time.Time // when the edge was resolved; zero before
 }
 
-// ListFlowEdges returns a page of a flow's edges, by id: see [Page].
-//
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput]; [fferr.ErrCorruption] naming the unreadable value.
-func (e *Engine) ListFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (Page[FlowEdge], error) {
-	const op = "list edges of a flow"
-	page, err := e.listFlowEdges(ctx, flow, after, limit)
-	return page, core.Wrap(op, err)
-}
-
 // FlowEdges iterates over a flow's edges, by id.
+//
+// Errors: [fferr.ErrNotFound]; [fferr.ErrCorruption] naming the unreadable value.
 func (e *Engine) FlowEdges(ctx context.Context, flow id.FlowID) iter.Seq2[FlowEdge, error] {
-	return core.Pages(func(after string) (Page[FlowEdge], error) {
-		return e.ListFlowEdges(ctx, flow, after, MaxPage)
-	})
-}
-
-func (e *Engine) listFlowEdges(ctx context.Context, flow id.FlowID, after string, limit int) (page Page[FlowEdge], err error) {
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	list := "edges of " + flow.String()
-	key, err := core.ReadCursor(list, after)
-	var last id.EdgeID
-	switch {
-	case err != nil:
-		return page, err
-	case key != nil && len(key) != len(last):
-		return page, core.Invalid("after", "is not a cursor of this listing")
-	}
-	copy(last[:], key)
 	partition := e.cfg.Partitions.FlowPartition(flow)
-	rows, err := e.c.Q.ListFlowEdges(ctx, e.c.Reader(), db.ListFlowEdgesParams{
-		PartitionKey: partition, FlowID: flow, AfterEdgeID: core.PgUUID(last), PageSize: int32(limit) + 1,
-	})
-	if err != nil {
-		return page, err
-	}
-	if len(rows) == 0 {
-		return page, e.checkFlowExists(ctx, flow)
-	}
-	edges := make([]FlowEdge, len(rows))
-	for i := range rows {
-		row := db.GetEdgeRow(rows[i])
-		if edges[i], err = edgeOf(partition, &row); err != nil {
-			return page, err
+	return core.All("list edges of a flow", func(after *db.ListFlowEdgesRow) ([]db.ListFlowEdgesRow, error) {
+		params := db.ListFlowEdgesParams{PartitionKey: partition, FlowID: flow, AfterEdgeID: core.PgUUID(id.EdgeID{}), PageSize: MaxPage}
+		if after != nil {
+			params.AfterEdgeID = core.PgUUID(after.EdgeID)
 		}
-	}
-	return Page[FlowEdge](core.PageOf(edges, limit, func(edge *FlowEdge) string { return core.CursorOf(list, edge.ID[:]) })), nil
+		rows, err := e.c.Q.ListFlowEdges(ctx, e.c.Reader(), params)
+		if err == nil && after == nil && len(rows) == 0 {
+			err = e.checkFlowExists(ctx, flow)
+		}
+		return rows, err
+	}, func(row *db.ListFlowEdgesRow) (FlowEdge, bool, error) {
+		edge, err := edgeOf(partition, (*db.GetEdgeRow)(row))
+		return edge, true, err
+	})
 }
 
 // checkFlowExists returns an error if a flow does not exist.

@@ -291,52 +291,27 @@ func summedUp(own state.FlowState, counts map[state.PublicState]int, unreadable 
 	return own
 }
 
-// ListFlowMembers returns a page of a flow's members, by id: see [Page].
-//
-// Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput].
-func (e *Engine) ListFlowMembers(ctx context.Context, flow id.FlowID, after string, limit int) (Page[ExecutionSummary], error) {
-	const op = "list flow members"
-	page, err := e.listFlowMembers(ctx, flow, after, limit)
-	return page, core.Wrap(op, err)
-}
-
 // FlowMembers iterates over a flow's members, by id.
+//
+// Errors: [fferr.ErrNotFound].
 func (e *Engine) FlowMembers(ctx context.Context, flow id.FlowID) iter.Seq2[ExecutionSummary, error] {
-	return core.Pages(func(after string) (Page[ExecutionSummary], error) {
-		return e.ListFlowMembers(ctx, flow, after, MaxPage)
-	})
-}
-
-func (e *Engine) listFlowMembers(
-	ctx context.Context, flow id.FlowID, after string, limit int,
-) (page Page[ExecutionSummary], err error) {
-	list := "members of " + flow.String()
-	partition := e.cfg.Partitions.FlowPartition(flow)
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	last, behind, err := core.ReadExecutionCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	var rows []db.ListFlowMembersRow
-	if from, more := successor(last.UUID(), !behind); more {
-		rows, err = e.c.Q.ListFlowMembers(ctx, e.c.Reader(), db.ListFlowMembersParams{
-			PartitionKey: partition, FlowID: &flow, FromExecutionID: core.PgUUID(from), PageSize: int32(limit) + 1,
-		})
-		if err != nil {
-			return page, err
+	return core.All("list flow members", func(after *db.ListFlowMembersRow) (rows []db.ListFlowMembersRow, err error) {
+		var last id.ExecutionUUID
+		if after != nil {
+			last = after.ExecutionID
 		}
-	}
-	if len(rows) == 0 {
-		return page, e.checkFlowExists(ctx, flow)
-	}
-	members := make([]ExecutionSummary, len(rows))
-	for i := range rows {
-		row := db.ListExecutionsRow(rows[i])
-		members[i] = summaryOf(&row)
-	}
-	return Page[ExecutionSummary](core.PageOf(members, limit, func(x *ExecutionSummary) string { return core.ExecutionCursor(list, x.ID) })), nil
+		if from, more := successor(last, after == nil); more {
+			rows, err = e.c.Q.ListFlowMembers(ctx, e.c.Reader(), db.ListFlowMembersParams{
+				PartitionKey: e.cfg.Partitions.FlowPartition(flow), FlowID: &flow, FromExecutionID: core.PgUUID(from), PageSize: MaxPage,
+			})
+		}
+		if err == nil && after == nil && len(rows) == 0 {
+			err = e.checkFlowExists(ctx, flow)
+		}
+		return rows, err
+	}, func(row *db.ListFlowMembersRow) (ExecutionSummary, bool, error) {
+		return summaryOf((*db.ListExecutionsRow)(row)), true, nil
+	})
 }
 
 // successor returns the least id after u, or the least id at the start. It returns false after the last id.

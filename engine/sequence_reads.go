@@ -70,49 +70,18 @@ func (e *Engine) DescribeSequence(ctx context.Context, name SequenceName) (Seque
 	return sequenceFrom((*db.ListSequencesRow)(&row)), nil
 }
 
-// ListSequences returns a [Page] of the sequences that match a filter, in no useful order. A page examines limit
-// sequences, so a page before the last may be short or empty. Takes no locks.
-func (e *Engine) ListSequences(ctx context.Context, filter SequenceFilter, after string, limit int) (Page[SequenceState], error) {
-	const op = "list sequences"
-	page, err := e.listSequences(ctx, filter, after, limit)
-	return page, core.Wrap(op, err)
-}
-
-// Sequences iterates over the results of [Engine.ListSequences], page by page.
+// Sequences iterates over the sequences that match a filter, in no useful order, reading a page at a time. Takes no locks.
 func (e *Engine) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
-	return core.Pages(func(after string) (Page[SequenceState], error) { return e.ListSequences(ctx, filter, after, MaxPage) })
-}
-
-func (e *Engine) listSequences(ctx context.Context, f SequenceFilter, after string, limit int) (page Page[SequenceState], err error) {
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	list := fmt.Sprintf("sequences %q %v", f.Namespace, f.Stopped)
-	last, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: int32(limit) + 1}
-	if last != nil {
-		if len(last) != len(core.SequenceID{}) {
-			return page, core.Invalid("after", "is not a cursor")
+	return core.All("list sequences", func(after *db.ListSequencesRow) ([]db.ListSequencesRow, error) {
+		params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: MaxPage}
+		if after != nil {
+			params.AfterPartitionKey, params.AfterSequenceID = after.PartitionKey, after.SequenceID
 		}
-		s := core.SequenceID(last)
-		params.AfterPartitionKey, params.AfterSequenceID = s.Partition(), s.PG()
-	}
-	rows, err := e.c.Q.ListSequences(ctx, e.c.Reader(), params)
-	if err != nil {
-		return page, err
-	}
-	found := core.PageOf(rows, limit, func(row *db.ListSequencesRow) string { return core.CursorOf(list, row.SequenceID.Bytes[:]) })
-	page.Next = found.Next
-	for i := range found.Items {
-		s := sequenceFrom(&found.Items[i])
-		if (f.Namespace == "" || f.Namespace == s.Namespace) && (!f.Stopped || !s.StoppedAt.IsZero()) {
-			page.Items = append(page.Items, s)
-		}
-	}
-	return page, nil
+		return e.c.Q.ListSequences(ctx, e.c.Reader(), params)
+	}, func(row *db.ListSequencesRow) (SequenceState, bool, error) {
+		s := sequenceFrom(row)
+		return s, (filter.Namespace == "" || filter.Namespace == s.Namespace) && (!filter.Stopped || !s.StoppedAt.IsZero()), nil
+	})
 }
 
 // ListSequenceMembers returns a [Page] of the executions in a sequence, in order. An unknown sequence has none. Takes

@@ -3,9 +3,7 @@ package interop
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -276,74 +274,43 @@ type EligibleFilter struct {
 	Partition *int // a single partition; nil for all
 }
 
-// ListEligibleExecutions returns a page of the claimable executions of a lane, in the order of claims. after is the
-// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
-// [engine.MaxPage]. It checks neither capabilities nor whether a grant could be issued. Executions that become claimable or
-// are claimed meanwhile may be missing or listed.
+// EligibleExecutions iterates over the claimable executions of a lane, in the order of claims, reading a page at a time. It
+// checks neither capabilities nor whether a grant could be issued. Executions that become claimable or are claimed meanwhile
+// may be missing or listed.
 //
-// Errors: [fferr.ErrInvalidInput] for an invalid lane or partition, a negative limit, or a cursor of another listing or
-// filter. One statement, which reads the queue of the lane up to the last item; takes no locks.
-func ListEligibleExecutions(
-	ctx context.Context, eng *engine.Engine, filter EligibleFilter, after string, limit int,
-) (engine.Page[id.ExecutionID], error) {
-	c := core.Of(eng)
-	page, err := listEligible(ctx, c, filter, after, limit)
-	return page, core.Wrap("list eligible executions", err)
-}
-
-// EligibleExecutions iterates over the pages of [ListEligibleExecutions].
+// Each page reads the queue of the lane up to the last item.
+//
+// Errors: [fferr.ErrInvalidInput] for an invalid lane or partition. Takes no locks.
 func EligibleExecutions(ctx context.Context, eng *engine.Engine, filter EligibleFilter) iter.Seq2[id.ExecutionID, error] {
-	return core.Pages(func(after string) (engine.Page[id.ExecutionID], error) {
-		return ListEligibleExecutions(ctx, eng, filter, after, engine.MaxPage)
+	c := core.Of(eng)
+	return core.All("list eligible executions", func(after *db.ScanEligibleRow) ([]db.ScanEligibleRow, error) {
+		params, err := filter.params(c)
+		if err != nil {
+			return nil, err
+		}
+		if after != nil {
+			params.AfterRank, params.AfterCreatedAtMs = after.Rank, after.CreatedAtMs
+			params.AfterPartitionKey, params.AfterExecutionID = after.PartitionKey, core.PgUUID(after.ExecutionID)
+		}
+		return c.Q.ScanEligible(ctx, c.Reader(), params)
+	}, func(row *db.ScanEligibleRow) (id.ExecutionID, bool, error) {
+		return id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), true, nil
 	})
 }
 
-func listEligible(
-	ctx context.Context, c *core.Core, filter EligibleFilter, after string, limit int,
-) (page engine.Page[id.ExecutionID], err error) {
-	if err := filter.Lane.Validate(); err != nil {
-		return page, core.InvalidBecause("lane", err)
-	}
-	list := "eligible on " + string(filter.Lane)
+// params returns the parameters for the first page.
+func (f *EligibleFilter) params(c *core.Core) (db.ScanEligibleParams, error) {
 	params := db.ScanEligibleParams{
-		LaneID: string(filter.Lane), AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}),
+		LaneID: string(f.Lane), AfterRank: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: core.MaxPage,
 	}
-	if p := filter.Partition; p != nil {
+	if err := f.Lane.Validate(); err != nil {
+		return params, core.InvalidBecause("lane", err)
+	}
+	if p := f.Partition; p != nil {
 		if *p < 0 || *p >= int(c.Partitions.WithDefaults().Flow) {
-			return page, core.Invalid("partition", "does not exist in this database")
+			return params, core.Invalid("partition", "does not exist in this database")
 		}
-		list += fmt.Sprintf(" of %d", *p)
 		params.OnlyPartition = new(int16(*p))
 	}
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	key, err := core.ReadCursor(list, after)
-	switch {
-	case err != nil:
-		return page, err
-	case key != nil && len(key) != 34:
-		return page, core.Invalid("after", "is not a cursor of this listing")
-	case key != nil:
-		params.AfterRank = int64(binary.BigEndian.Uint64(key))
-		params.AfterCreatedAtMs = int64(binary.BigEndian.Uint64(key[8:]))
-		params.AfterExecutionID = core.PgUUID(id.ExecutionUUID(key[16:32]))
-		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[32:]))
-	}
-	params.PageSize = int32(limit) + 1
-	rows, err := c.Q.ScanEligible(ctx, c.Reader(), params)
-	if err != nil {
-		return page, err
-	}
-	found := core.PageOf(rows, limit, func(row *db.ScanEligibleRow) string {
-		key := binary.BigEndian.AppendUint64(nil, uint64(row.Rank))
-		key = binary.BigEndian.AppendUint64(key, uint64(row.CreatedAtMs))
-		key = append(key, row.ExecutionID[:]...)
-		return core.CursorOf(list, binary.BigEndian.AppendUint16(key, uint16(row.PartitionKey)))
-	})
-	page.Next = found.Next
-	for _, row := range found.Items {
-		page.Items = append(page.Items, id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID))
-	}
-	return page, nil
+	return params, nil
 }

@@ -2,9 +2,7 @@ package limit
 
 import (
 	"context"
-	"encoding/binary"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -104,94 +102,40 @@ func positive(n int64) *int64 {
 	return &n
 }
 
-// List returns a page of all limits, in the order of namespaces and names. after is the [engine.Page.Next] of the previous
-// page, or "" for the first page; a limit of 0 or more than [engine.MaxPage] means [engine.MaxPage].
-//
-// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func List(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[State], error) {
-	const op, list = "list limits", "limits"
-	c := core.Of(eng)
-	page, err := func() (page engine.Page[State], err error) {
-		if limit, err = core.PageSize(limit); err != nil {
-			return page, err
-		}
-		last, err := core.ReadCursor(list, after)
-		if err != nil {
-			return page, err
-		}
-		namespace, name, _ := strings.Cut(string(last), "\x00")
-		rows, err := c.Q.ListLimits(ctx, c.Reader(), db.ListLimitsParams{
-			AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
-		})
-		found := core.PageOf(rows, limit, func(row *db.ListLimitsRow) string {
-			return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
-		})
-		page.Next = found.Next
-		for i := range found.Items {
-			page.Items = append(page.Items, stateOf(&found.Items[i]))
-		}
-		return page, err
-	}()
-	return page, core.Wrap(op, err)
-}
-
-// All iterates over the pages of [List].
+// All iterates over all limits, by namespace and name, reading a page at a time. Takes no locks.
 func All(ctx context.Context, eng *engine.Engine) iter.Seq2[State, error] {
-	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, after, engine.MaxPage) })
-}
-
-// ListKeys returns a page of the keys of a limit in use now or lately, in no useful order. after is the [engine.Page.Next] of
-// the previous page, or "" for the first page. A page examines limit keys of all limits; 0 or more than [engine.MaxPage]
-// means [engine.MaxPage]. A page may be short or empty, with a cursor for the rest. A limit that does not exist has no keys.
-//
-// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
-func ListKeys(ctx context.Context, eng *engine.Engine, name Name, after string, limit int) (engine.Page[Use], error) {
-	const op = "list keys of a limit"
-	page, err := listKeys(ctx, eng, name, after, limit)
-	return page, core.Wrap(op, err)
-}
-
-// Keys iterates over the pages of [ListKeys].
-func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, error] {
-	return core.Pages(func(after string) (engine.Page[Use], error) { return ListKeys(ctx, eng, name, after, engine.MaxPage) })
-}
-
-func listKeys(ctx context.Context, eng *engine.Engine, name Name, after string, limit int) (page engine.Page[Use], err error) {
 	c := core.Of(eng)
-	if err := name.check(c); err != nil {
-		return page, err
-	}
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	list := "limit keys " + string(name.Namespace) + "\x00" + name.Name
-	last, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	params := db.ListLimitKeysParams{
-		Namespace: string(name.Namespace), Name: name.Name,
-		AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: int32(limit) + 1,
-	}
-	if last != nil {
-		if len(last) != 2+16 {
-			return page, core.Invalid("after", "is not a cursor")
+	return core.All("list limits", func(after *db.ListLimitsRow) ([]db.ListLimitsRow, error) {
+		params := db.ListLimitsParams{PageSize: core.MaxPage}
+		if after != nil {
+			params.AfterNamespace, params.AfterName = after.Namespace, after.Name
 		}
-		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(last))
-		params.AfterGateID.Bytes = [16]byte(last[2:])
-	}
-	rows, err := c.Q.ListLimitKeys(ctx, c.Reader(), params)
-	found := core.PageOf(rows, limit, func(row *db.ListLimitKeysRow) string {
-		return core.CursorOf(list, append(binary.BigEndian.AppendUint16(nil, uint16(row.PartitionKey)), row.GateID.Bytes[:]...))
+		return c.Q.ListLimits(ctx, c.Reader(), params)
+	}, func(row *db.ListLimitsRow) (State, bool, error) { return stateOf(row), true, nil })
+}
+
+// Keys iterates over the keys of a limit in use now or lately, in no useful order, reading a page at a time. A missing limit
+// has no keys. Keys examines the keys of all limits.
+//
+// Errors: [fferr.ErrInvalidInput]. Takes no locks.
+func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, error] {
+	c := core.Of(eng)
+	return core.All("list keys of a limit", func(after *db.ListLimitKeysRow) ([]db.ListLimitKeysRow, error) {
+		if err := name.check(c); err != nil {
+			return nil, err
+		}
+		params := db.ListLimitKeysParams{
+			Namespace: string(name.Namespace), Name: name.Name,
+			AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: core.MaxPage,
+		}
+		if after != nil {
+			params.AfterPartitionKey, params.AfterGateID = after.PartitionKey, after.GateID
+		}
+		return c.Q.ListLimitKeys(ctx, c.Reader(), params)
+	}, func(row *db.ListLimitKeysRow) (Use, bool, error) {
+		return Use{
+			Key: row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
+			WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
+		}, row.Found, nil
 	})
-	page.Next = found.Next
-	for i := range found.Items {
-		if row := &found.Items[i]; row.Found {
-			page.Items = append(page.Items, Use{
-				Key: row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
-				WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
-			})
-		}
-	}
-	return page, err
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"encoding/binary"
 	"iter"
 	"math"
 	"slices"
@@ -154,26 +153,32 @@ type BlockedExecution struct {
 	Capabilities id.Capabilities // capabilities required of a worker
 }
 
-// ListBlockedExecutions returns a page of the executions blocked by their route, their lane or an operator, by lane, the
-// longest blocked first. Executions waiting for a budget or quota are not included. after is the [engine.Page.Next] of the
-// previous page with the same filter, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
-// [engine.MaxPage].
+// BlockedExecutions iterates over the executions blocked by route, lane or operator, by lane, the longest blocked first,
+// reading a page at a time. Executions waiting for a budget or quota are not included.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit, any other reason, or a cursor of another listing;
-// [fferr.ErrCorruption]. One statement; takes no locks.
-func ListBlockedExecutions(
-	ctx context.Context, eng *engine.Engine, filter BlockedFilter, after string, limit int,
-) (engine.Page[BlockedExecution], error) {
-	const op = "list blocked executions"
-	c := core.Of(eng)
-	page, err := listBlocked(ctx, c, filter, after, limit)
-	return page, core.Wrap(op, err)
-}
-
-// BlockedExecutions iterates over the pages of [ListBlockedExecutions].
+// Errors: [fferr.ErrInvalidInput] for any other reason; [fferr.ErrCorruption]. Takes no locks.
 func BlockedExecutions(ctx context.Context, eng *engine.Engine, filter BlockedFilter) iter.Seq2[BlockedExecution, error] {
-	return core.Pages(func(after string) (engine.Page[BlockedExecution], error) {
-		return ListBlockedExecutions(ctx, eng, filter, after, engine.MaxPage)
+	c := core.Of(eng)
+	return core.All("list blocked executions", func(after *db.ListBlockedRow) ([]db.ListBlockedRow, error) {
+		params, err := filter.params()
+		if err != nil {
+			return nil, err
+		}
+		if after != nil {
+			params.AfterLaneID, params.AfterBlockedAtMs = after.LaneID, after.BlockedAtMs
+			params.AfterPartitionKey, params.AfterExecutionID = after.PartitionKey, core.PgUUID(after.ExecutionID)
+		}
+		return c.Q.ListBlocked(ctx, c.Reader(), params)
+	}, func(row *db.ListBlockedRow) (BlockedExecution, bool, error) {
+		b := BlockedExecution{
+			ID:   id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
+			Lane: id.LaneID(row.LaneID), Kind: row.ExecutionKind, Reason: state.BlockingReason(row.BlockingReason),
+			Detail: row.BlockingDetail, Since: time.UnixMilli(row.BlockedAtMs), Capabilities: row.RequiredCapabilities,
+		}
+		if err := b.Lane.Validate(); err != nil {
+			return b, false, core.Corrupt("ff_exec_core.lane_id", err)
+		}
+		return b, true, nil
 	})
 }
 
@@ -183,71 +188,23 @@ const afterLanes = "\x7f"
 // listedReasons are the blocking reasons in the listing.
 var listedReasons = []state.BlockingReason{state.WaitingForCapableWorker, state.PausedByPolicy, state.PausedByOperator}
 
-func listBlocked(
-	ctx context.Context, c *core.Core, filter BlockedFilter, after string, limit int,
-) (page engine.Page[BlockedExecution], err error) {
-	list := "blocked executions\x00" + string(filter.Lane) + "\x00" + string(filter.Reason)
+// params returns the parameters for the first page.
+func (f *BlockedFilter) params() (db.ListBlockedParams, error) {
 	params := db.ListBlockedParams{
-		AfterLaneID: string(filter.Lane), AfterBlockedAtMs: math.MinInt64, AfterPartitionKey: -1,
-		AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), LastLaneID: afterLanes,
+		AfterLaneID: string(f.Lane), AfterBlockedAtMs: math.MinInt64, AfterPartitionKey: -1,
+		AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), LastLaneID: afterLanes, PageSize: core.MaxPage,
 	}
-	if filter.Lane != "" {
-		if err := filter.Lane.Validate(); err != nil {
-			return page, core.InvalidBecause("lane", err)
+	if f.Lane != "" {
+		if err := f.Lane.Validate(); err != nil {
+			return params, core.InvalidBecause("lane", err)
 		}
-		params.LastLaneID = string(filter.Lane)
+		params.LastLaneID = string(f.Lane)
 	}
-	if filter.Reason != "" {
-		if !slices.Contains(listedReasons, filter.Reason) {
-			return page, core.Invalid("reason", "is not one that executions are listed for")
+	if f.Reason != "" {
+		if !slices.Contains(listedReasons, f.Reason) {
+			return params, core.Invalid("reason", "is not one that executions are listed for")
 		}
-		params.EligibilityState = new(string(blocks[filter.Reason]))
+		params.EligibilityState = new(string(blocks[f.Reason]))
 	}
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	key, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	if key != nil && !readPlace(key, &params) {
-		return page, core.Invalid("after", "is not a cursor of this listing")
-	}
-	params.PageSize = int32(limit) + 1
-	rows, err := c.Q.ListBlocked(ctx, c.Reader(), params)
-	if err != nil {
-		return page, err
-	}
-	blocked := make([]BlockedExecution, len(rows))
-	for i, row := range rows {
-		blocked[i] = BlockedExecution{
-			ID:   id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
-			Lane: id.LaneID(row.LaneID), Kind: row.ExecutionKind, Reason: state.BlockingReason(row.BlockingReason),
-			Detail: row.BlockingDetail, Since: time.UnixMilli(row.BlockedAtMs), Capabilities: row.RequiredCapabilities,
-		}
-		if err := blocked[i].Lane.Validate(); err != nil {
-			return page, core.Corrupt("ff_exec_core.lane_id", err)
-		}
-	}
-	return engine.Page[BlockedExecution](core.PageOf(blocked, limit, func(b *BlockedExecution) string { return core.CursorOf(list, placeOf(b)) })), nil
-}
-
-// placeOf encodes the position of an execution in the listing: blocked since, partition, id, lane.
-func placeOf(b *BlockedExecution) []byte {
-	place := binary.BigEndian.AppendUint64(nil, uint64(b.Since.UnixMilli()))
-	place = binary.BigEndian.AppendUint16(place, uint16(b.ID.Partition()))
-	u := b.ID.UUID()
-	return append(append(place, u[:]...), b.Lane...)
-}
-
-func readPlace(place []byte, params *db.ListBlockedParams) bool {
-	const fixed = 8 + 2 + 16
-	if len(place) <= fixed {
-		return false
-	}
-	params.AfterBlockedAtMs = int64(binary.BigEndian.Uint64(place))
-	params.AfterPartitionKey = int16(binary.BigEndian.Uint16(place[8:]))
-	params.AfterExecutionID = core.PgUUID(id.ExecutionUUID(place[10:fixed]))
-	params.AfterLaneID = string(place[fixed:])
-	return true
+	return params, nil
 }

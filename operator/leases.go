@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"encoding/binary"
 	"iter"
 	"math"
 	"time"
@@ -109,80 +108,52 @@ type ExpiredLeaseFilter struct {
 	Namespace id.Namespace // of the executions; default: any
 }
 
-// ListExpiredLeases returns a page of the expired leases, by expiry, then by execution. after is the [engine.Page.Next] of
-// the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage]. Background work
-// returns such executions to their lanes within seconds. A long list means that no background work runs, or that other
+// ExpiredLeases iterates over the expired leases, by expiry, then by execution, reading a page at a time. Background work
+// returns such executions to their lanes within seconds. If the list stays long, no background work runs or other
 // transactions hold the rows.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit, a time before 1970, or a cursor of another listing or filter. One
-// statement; reads every lease due to expire by then, including renewed and released ones; takes no locks.
-func ListExpiredLeases(
-	ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter, after string, limit int,
-) (engine.Page[ExpiredLease], error) {
-	const op = "list expired leases"
-	c := core.Of(eng)
-	page, err := listExpiredLeases(ctx, c, filter, after, limit)
-	return page, core.Wrap(op, err)
-}
-
-// ExpiredLeases iterates over the pages of [ListExpiredLeases].
+// Each page reads every lease due to expire by then, including renewed and released leases.
+//
+// Errors: [fferr.ErrInvalidInput] for a time before 1970. Takes no locks.
 func ExpiredLeases(ctx context.Context, eng *engine.Engine, filter ExpiredLeaseFilter) iter.Seq2[ExpiredLease, error] {
-	return core.Pages(func(after string) (engine.Page[ExpiredLease], error) {
-		return ListExpiredLeases(ctx, eng, filter, after, engine.MaxPage)
-	})
-}
-
-func listExpiredLeases(
-	ctx context.Context, c *core.Core, filter ExpiredLeaseFilter, after string, limit int,
-) (page engine.Page[ExpiredLease], err error) {
-	params := db.ListExpiredLeasesParams{NowMs: c.NowMs(), AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{})}
-	asOfMs, err := core.Instant("as of", filter.AsOf)
-	if err != nil {
-		return page, err
-	}
-	if asOfMs != 0 {
-		params.AsOfMs = &asOfMs
-	}
-	if filter.Namespace != "" {
-		if err := filter.Namespace.Validate(); err != nil {
-			return page, core.InvalidBecause("namespace", err)
+	c := core.Of(eng)
+	return core.All("list expired leases", func(after *db.ListExpiredLeasesRow) ([]db.ListExpiredLeasesRow, error) {
+		params, err := filter.params()
+		if err != nil {
+			return nil, err
 		}
-		params.Namespace = new(string(filter.Namespace))
-	}
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	list := "expired leases of " + string(filter.Namespace)
-	key, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	if key != nil {
-		var x id.ExecutionUUID
-		if len(key) != 8+len(x) {
-			return page, core.Invalid("after", "is not a cursor of this listing")
+		params.NowMs = c.NowMs()
+		if after != nil {
+			params.AfterMs, params.AfterExecutionID = after.LeaseExpiresAtMs, core.PgUUID(after.ExecutionID)
 		}
-		copy(x[:], key[8:])
-		params.AfterMs, params.AfterExecutionID = int64(binary.BigEndian.Uint64(key)), core.PgUUID(x)
-	}
-	params.PageSize = int32(limit) + 1
-	rows, err := c.Q.ListExpiredLeases(ctx, c.Reader(), params)
-	if err != nil {
-		return page, err
-	}
-	leases := make([]ExpiredLease, len(rows))
-	for i, row := range rows {
+		return c.Q.ListExpiredLeases(ctx, c.Reader(), params)
+	}, func(row *db.ListExpiredLeasesRow) (ExpiredLease, bool, error) {
 		lease := wire.LeaseTriple{Execution: row.ExecutionID, AttemptIndex: row.AttemptIndex, LeaseEpoch: row.LeaseEpoch}
-		leases[i] = ExpiredLease{
+		return ExpiredLease{
 			Fence: id.Fence{
 				Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
 				Attempt:   int(row.AttemptIndex), Epoch: row.LeaseEpoch,
 			},
 			Label: lease.Synthetic(), Instance: id.WorkerInstanceID(row.WorkerInstanceID), ExpiresAt: time.UnixMilli(row.LeaseExpiresAtMs),
-		}
+		}, true, nil
+	})
+}
+
+// params returns the parameters for the first page.
+func (f *ExpiredLeaseFilter) params() (db.ListExpiredLeasesParams, error) {
+	params := db.ListExpiredLeasesParams{AfterMs: math.MinInt64, AfterExecutionID: core.PgUUID(id.ExecutionUUID{}), PageSize: core.MaxPage}
+	asOfMs, err := core.Instant("as of", f.AsOf)
+	if err != nil {
+		return params, err
 	}
-	return engine.Page[ExpiredLease](core.PageOf(leases, limit, func(l *ExpiredLease) string {
-		x := l.Execution.UUID()
-		return core.CursorOf(list, append(binary.BigEndian.AppendUint64(nil, uint64(l.ExpiresAt.UnixMilli())), x[:]...))
-	})), nil
+	if asOfMs != 0 {
+		params.AsOfMs = &asOfMs
+	}
+	if f.Namespace != "" {
+		if err := f.Namespace.Validate(); err != nil {
+			return params, core.InvalidBecause("namespace", err)
+		}
+		params.Namespace = new(string(f.Namespace))
+	}
+	return params, nil
 }

@@ -179,78 +179,40 @@ func goOn(ctx context.Context, c *core.Core, op string, subject state.Halt, name
 	return err
 }
 
-// ListPausedLanes returns a page of the paused lanes, in byte order. after is the [engine.Page.Next] of the previous page, or
-// "" for the first page. A limit of 0 or above [engine.MaxPage] means [engine.MaxPage].
+// PausedLanes iterates over the paused lanes, in byte order, reading a page at a time.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
-// stored lane. One statement; takes no locks.
-func ListPausedLanes(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[PausedLane], error) {
-	c := core.Of(eng)
-	const list = "paused lanes"
-	rows, limit, err := listPauses(ctx, c, list, state.HaltedLane, after, limit)
-	if err != nil {
-		return engine.Page[PausedLane]{}, core.Wrap("list "+list, err)
-	}
-	lanes := make([]PausedLane, len(rows))
-	for i, row := range rows {
-		lanes[i] = PausedLane{Lane: id.LaneID(row.Name), Since: time.UnixMilli(row.PausedAtMs), Reason: row.Reason}
-		if err := lanes[i].Lane.Validate(); err != nil {
-			return engine.Page[PausedLane]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
-		}
-	}
-	return engine.Page[PausedLane](core.PageOf(lanes, limit, func(l *PausedLane) string { return core.CursorOf(list, []byte(l.Lane)) })), nil
-}
-
-// PausedLanes iterates over the pages of [ListPausedLanes].
+// Errors: [fferr.ErrCorruption] for an invalid stored lane. Takes no locks.
 func PausedLanes(ctx context.Context, eng *engine.Engine) iter.Seq2[PausedLane, error] {
-	return core.Pages(func(after string) (engine.Page[PausedLane], error) {
-		return ListPausedLanes(ctx, eng, after, engine.MaxPage)
+	return pauses(ctx, eng, "list paused lanes", state.HaltedLane, func(row *db.ListPausesRow) (PausedLane, error) {
+		lane := PausedLane{Lane: id.LaneID(row.Name), Since: time.UnixMilli(row.PausedAtMs), Reason: row.Reason}
+		return lane, lane.Lane.Validate()
 	})
 }
 
-// ListDrainedWorkers returns a page of the drained worker instances, in byte order, running or not. after is the
-// [engine.Page.Next] of the previous page, or "" for the first page. A limit of 0 or above [engine.MaxPage] means
-// [engine.MaxPage].
+// DrainedWorkers iterates over the drained worker instances, running or not, in byte order, reading a page at a time.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing; [fferr.ErrCorruption] for an invalid
-// stored instance. One statement; takes no locks.
-func ListDrainedWorkers(ctx context.Context, eng *engine.Engine, after string, limit int) (engine.Page[DrainedWorker], error) {
-	c := core.Of(eng)
-	const list = "drained workers"
-	rows, limit, err := listPauses(ctx, c, list, state.HaltedWorker, after, limit)
-	if err != nil {
-		return engine.Page[DrainedWorker]{}, core.Wrap("list "+list, err)
-	}
-	workers := make([]DrainedWorker, len(rows))
-	for i, row := range rows {
-		workers[i] = DrainedWorker{Instance: id.WorkerInstanceID(row.Name), Since: time.UnixMilli(row.PausedAtMs)}
-		if err := workers[i].Instance.Validate(); err != nil {
-			return engine.Page[DrainedWorker]{}, core.Wrap("list "+list, core.Corrupt("ffx_pause.name", err))
-		}
-	}
-	return engine.Page[DrainedWorker](core.PageOf(workers, limit, func(w *DrainedWorker) string { return core.CursorOf(list, []byte(w.Instance)) })), nil
-}
-
-// DrainedWorkers iterates over the pages of [ListDrainedWorkers].
+// Errors: [fferr.ErrCorruption] for an invalid stored instance. Takes no locks.
 func DrainedWorkers(ctx context.Context, eng *engine.Engine) iter.Seq2[DrainedWorker, error] {
-	return core.Pages(func(after string) (engine.Page[DrainedWorker], error) {
-		return ListDrainedWorkers(ctx, eng, after, engine.MaxPage)
+	return pauses(ctx, eng, "list drained workers", state.HaltedWorker, func(row *db.ListPausesRow) (DrainedWorker, error) {
+		worker := DrainedWorker{Instance: id.WorkerInstanceID(row.Name), Since: time.UnixMilli(row.PausedAtMs)}
+		return worker, worker.Instance.Validate()
 	})
 }
 
-func listPauses(
-	ctx context.Context, c *core.Core, list string, subject state.Halt, after string, limit int,
-) ([]db.ListPausesRow, int, error) {
-	limit, err := core.PageSize(limit)
-	if err != nil {
-		return nil, 0, err
-	}
-	last, err := core.ReadCursor(list, after)
-	if err != nil {
-		return nil, 0, err
-	}
-	rows, err := c.Q.ListPauses(ctx, c.Reader(), db.ListPausesParams{
-		Subject: string(subject), AfterName: string(last), PageSize: int32(limit) + 1,
+// pauses iterates over the pauses of lanes or of worker instances.
+func pauses[T any](ctx context.Context, eng *engine.Engine, op string, subject state.Halt, item func(*db.ListPausesRow) (T, error)) iter.Seq2[T, error] {
+	c := core.Of(eng)
+	return core.All(op, func(after *db.ListPausesRow) ([]db.ListPausesRow, error) {
+		params := db.ListPausesParams{Subject: string(subject), PageSize: core.MaxPage}
+		if after != nil {
+			params.AfterName = after.Name
+		}
+		return c.Q.ListPauses(ctx, c.Reader(), params)
+	}, func(row *db.ListPausesRow) (T, bool, error) {
+		pause, err := item(row)
+		if err != nil {
+			err = core.Corrupt("ffx_pause.name", err)
+		}
+		return pause, true, err
 	})
-	return rows, limit, err
 }

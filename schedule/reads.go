@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -129,56 +128,25 @@ func Describe(ctx context.Context, eng *engine.Engine, schedule Name, n int) (St
 	return s, upcoming, nil
 }
 
-// List returns a page of the schedules that match a filter, in byte order of namespace and name. after is the
-// [engine.Page.Next] of the previous page, or "" for the first page. A page examines limit schedules; 0 or more than
-// [engine.MaxPage] means [engine.MaxPage]. A page may be short or empty, with a cursor for the rest.
+// All iterates over the schedules that match a filter, in byte order of namespace and name, reading a page at a time. All
+// examines every schedule.
 //
-// Errors: [fferr.ErrInvalidInput] for a negative limit or a cursor of another listing. One statement; takes no locks.
-func List(ctx context.Context, eng *engine.Engine, filter Filter, after string, limit int) (engine.Page[State], error) {
-	const op = "list schedules"
-	page, err := list(ctx, eng, filter, after, limit)
-	return page, core.Wrap(op, err)
-}
-
-// All iterates over the pages of [List].
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. Takes no locks.
 func All(ctx context.Context, eng *engine.Engine, filter Filter) iter.Seq2[State, error] {
-	return core.Pages(func(after string) (engine.Page[State], error) { return List(ctx, eng, filter, after, engine.MaxPage) })
-}
-
-func list(ctx context.Context, eng *engine.Engine, f Filter, after string, limit int) (page engine.Page[State], err error) {
 	c := core.Of(eng)
-	if limit, err = core.PageSize(limit); err != nil {
-		return page, err
-	}
-	if err := cmp.Or(core.CheckText("set", f.Set, MaxName), core.CheckText("kind", f.Kind, core.MaxKind)); err != nil {
-		return page, err
-	}
-	list := fmt.Sprintf("schedules %q %q %q %v", f.Namespace, f.Set, f.Kind, f.Paused)
-	last, err := core.ReadCursor(list, after)
-	if err != nil {
-		return page, err
-	}
-	namespace, name, _ := strings.Cut(string(last), "\x00")
-	rows, err := c.Q.ListSchedules(ctx, c.Reader(), db.ListSchedulesParams{
-		AfterNamespace: namespace, AfterName: name, PageSize: int32(limit) + 1,
-	})
-	if err != nil {
-		return page, err
-	}
-	found := core.PageOf(rows, limit, func(row *db.FfxSchedule) string {
-		return core.CursorOf(list, []byte(row.Namespace+"\x00"+row.Name))
-	})
-	page.Next = found.Next
-	for i := range found.Items {
-		s, err := stateOf(c, &found.Items[i])
-		if err != nil {
-			return page, err
+	return core.All("list schedules", func(after *db.FfxSchedule) ([]db.FfxSchedule, error) {
+		if err := cmp.Or(core.CheckText("set", filter.Set, MaxName), core.CheckText("kind", filter.Kind, core.MaxKind)); err != nil {
+			return nil, err
 		}
-		if f.matches(&s) {
-			page.Items = append(page.Items, s)
+		params := db.ListSchedulesParams{PageSize: core.MaxPage}
+		if after != nil {
+			params.AfterNamespace, params.AfterName = after.Namespace, after.Name
 		}
-	}
-	return page, nil
+		return c.Q.ListSchedules(ctx, c.Reader(), params)
+	}, func(row *db.FfxSchedule) (State, bool, error) {
+		s, err := stateOf(c, row)
+		return s, err == nil && filter.matches(&s), err
+	})
 }
 
 func (f *Filter) matches(s *State) bool {

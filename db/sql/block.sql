@@ -67,7 +67,7 @@ WHERE
 -- ListBlocked pages through the executions blocked by route, lane or operator, up to a last lane. The rows are ordered
 -- by lane, then the longest blocked first, strictly after a place, with one eligibility state or any.
 --
--- Used by: operator.ListBlockedExecutions.
+-- Used by: operator.BlockedExecutions.
 -- Locks: none. Spans partitions.
 SELECT
     b.partition_key,

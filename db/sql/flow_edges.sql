@@ -1,7 +1,7 @@
 -- name: ListFlowEdges :many
 -- ListFlowEdges pages through the edges of a flow by id, strictly after one.
 --
--- Used by: engine.ListFlowEdges.
+-- Used by: engine.FlowEdges.
 -- Locks: none.
 SELECT
     d.edge_id,

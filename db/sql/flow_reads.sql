@@ -99,7 +99,7 @@ WHERE
 -- name: GetFlowExists :one
 -- GetFlowExists returns whether a flow exists.
 --
--- Used by: engine.ListFlowMembers, engine.ListFlowEdges, engine.SetFlowTags, engine.FlowGraph.
+-- Used by: engine.FlowMembers, engine.FlowEdges, engine.SetFlowTags, engine.FlowGraph.
 -- Locks: none.
 SELECT EXISTS (
     SELECT
@@ -113,7 +113,7 @@ SELECT EXISTS (
 -- ListFlowMembers pages through the members of a flow by id, from from_execution_id on, with the facts their outcome
 -- is derived from.
 --
--- Used by: engine.ListFlowMembers.
+-- Used by: engine.FlowMembers.
 -- Locks: none. Reads the ids of all members for each page.
 WITH members AS MATERIALIZED (
     SELECT m.execution_id

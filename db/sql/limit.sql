@@ -235,7 +235,7 @@ WHERE
 -- ListLimits returns a page of limits, in the order of their namespaces and names.
 --
 -- Passages: limit_columns.
--- Used by: limit.List.
+-- Used by: limit.All.
 -- Locks: none.
 SELECT
     -- The columns of a limit l.
@@ -300,7 +300,7 @@ LIMIT 100;
 -- ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
 -- found keys have their use, counted up to 1,001 rows.
 --
--- Used by: limit.ListKeys.
+-- Used by: limit.Keys.
 -- Locks: none; spans partitions.
 SELECT
     g.partition_key,

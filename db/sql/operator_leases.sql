@@ -104,7 +104,7 @@ FROM released AS r;
 -- ListExpiredLeases returns the leases expired by as_of and not yet taken away by a job, after a position, by expiry.
 -- Reads every lease timer due by then, and the attempts listed there.
 --
--- Used by: operator.ListExpiredLeases.
+-- Used by: operator.ExpiredLeases.
 -- Locks: none. Spans partitions.
 WITH timed AS (
     -- The attempts whose lease timers are due.

@@ -655,7 +655,7 @@ WHERE
 -- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 --
 -- Passages: schedule_columns.
--- Used by: schedule.List.
+-- Used by: schedule.All.
 -- Locks: none.
 SELECT
     -- All columns of ffx_schedule, in the order of the table: the generated row is the table's.

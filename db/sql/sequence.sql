@@ -277,7 +277,7 @@ WHERE t.id = i.id;
 -- ListSequences returns sequences by partition and id after a position, with their first members.
 --
 -- Passages: sequence_columns.
--- Used by: engine.ListSequences.
+-- Used by: engine.Sequences.
 -- Locks: none. Spans partitions.
 SELECT
     -- The columns of a sequence s with the first member; size: up to 1,001 members are counted.

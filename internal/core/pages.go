@@ -58,3 +58,38 @@ func Pages[P ~struct {
 		}
 	}
 }
+
+// All iterates over a listing. read returns the next rows after the given row, nil for the start, and at most [MaxPage]. item
+// converts a row, or returns false to skip the row. An error ends the iteration before the items of the same read. No
+// connection is held while the loop's body runs.
+func All[R, T any](op string, read func(after *R) ([]R, error), item func(*R) (T, bool, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := (*R)(nil); ; {
+			rows, err := read(after)
+			var items []T
+			for i := range rows {
+				found, ok, invalid := item(&rows[i])
+				if err = invalid; err != nil {
+					break
+				}
+				if ok {
+					items = append(items, found)
+				}
+			}
+			if err != nil {
+				var none T
+				yield(none, Wrap(op, err))
+				return
+			}
+			for _, found := range items {
+				if !yield(found, nil) {
+					return
+				}
+			}
+			if len(rows) < MaxPage {
+				return
+			}
+			after = &rows[len(rows)-1]
+		}
+	}
+}

@@ -27,7 +27,7 @@ WHERE
 -- name: ListPauses :many
 -- ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
 --
--- Used by: operator.ListPausedLanes, operator.ListDrainedWorkers.
+-- Used by: operator.PausedLanes, operator.DrainedWorkers.
 -- Locks: none.
 SELECT
     p.name,

@@ -276,7 +276,7 @@ WHERE t.id = i.id;
 -- name: ListSequences :many
 -- ListSequences returns sequences by partition and id after a position, with their first members.
 --
--- Used by: engine.ListSequences.
+-- Used by: engine.Sequences.
 -- Locks: none. Spans partitions.
 SELECT
     -- include sequence_columns

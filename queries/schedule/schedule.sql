@@ -486,7 +486,7 @@ WHERE
 -- name: ListSchedules :many
 -- ListSchedules pages through the schedules in byte order of namespace and name, strictly after one.
 --
--- Used by: schedule.List.
+-- Used by: schedule.All.
 -- Locks: none.
 SELECT
     -- include schedule_columns

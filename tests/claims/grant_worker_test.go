@@ -200,65 +200,45 @@ func TestListEligibleExecutions_E43(t *testing.T) {
 	f.Exec(t, "INSERT INTO ffx_ready (lane_id, rank, created_at_ms, execution_id, partition_key, required_capabilities, kind) SELECT lane_id, -priority, created_at_ms, execution_id, partition_key, '{}'::text[], 'test' FROM ff_exec_core WHERE execution_id = $1", granted.UUID())
 	want = slices.Delete(want, 5, 6)
 	filter := interop.EligibleFilter{Lane: f.Lane}
-	var got []id.ExecutionID
-	for x, err := range interop.EligibleExecutions(t.Context(), f.Engine, filter) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, x)
+	listed := func(filter interop.EligibleFilter) []id.ExecutionID {
+		return fixture.Listed(t, interop.EligibleExecutions(t.Context(), f.Engine, filter))
 	}
-	if !slices.Equal(got, want) {
+	if got := listed(filter); !slices.Equal(got, want) {
 		t.Errorf("listed %v, want %v", got, want)
 	}
-	got = nil
-	for after := ""; ; {
-		page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, after, 3)
-		if err != nil || len(page.Items) > 3 {
-			t.Fatal(page, err)
-		}
-		got = append(got, page.Items...)
-		if after = page.Next; after == "" {
-			break
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("by pages %v, want %v", got, want)
-	}
 	partition := int(want[0].Partition())
-	page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &partition}, "", 0)
-	if err != nil || !slices.Equal(page.Items, slices.DeleteFunc(slices.Clone(want), func(x id.ExecutionID) bool { return int(x.Partition()) != partition })) {
-		t.Errorf("of one partition %v, %v", page.Items, err)
+	if got := listed(interop.EligibleFilter{Lane: f.Lane, Partition: &partition}); !slices.Equal(got, slices.DeleteFunc(slices.Clone(want), func(x id.ExecutionID) bool { return int(x.Partition()) != partition })) {
+		t.Errorf("of one partition %v", got)
 	}
 	// A solo execution's partition is its lane's: another one has nothing.
 	empty := (partition + 1) % 256
-	if page, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &empty}, "", 0); err != nil || len(page.Items) != 0 {
-		t.Errorf("of another partition %v, %v", page.Items, err)
+	if got := listed(interop.EligibleFilter{Lane: f.Lane, Partition: &empty}); len(got) != 0 {
+		t.Errorf("of another partition %v", got)
 	}
-	first, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, "", 1)
+	for name, filter := range map[string]interop.EligibleFilter{
+		"no lane":      {},
+		"no partition": {Lane: f.Lane, Partition: new(256)},
+	} {
+		if err := fixture.Unlisted(t, interop.EligibleExecutions(t.Context(), f.Engine, filter)); !errors.Is(err, fferr.ErrInvalidInput) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Executions of the same priority and age are on both sides of a page's end.
+func TestEligibleExecutionsOfSeveralPages(t *testing.T) {
+	f := fixture.New(t)
+	created, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}}, engine.MaxPage+1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, call := range map[string]func() error{
-		"a cursor of another filter": func() error {
-			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: &partition}, first.Next, 1)
-			return err
-		},
-		"a negative limit": func() error {
-			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, filter, "", -1)
-			return err
-		},
-		"no lane": func() error {
-			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{}, "", 1)
-			return err
-		},
-		"no partition": func() error {
-			_, err := interop.ListEligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane, Partition: new(256)}, "", 1)
-			return err
-		},
-	} {
-		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
-			t.Errorf("%s: %v", name, err)
-		}
+	var want []id.ExecutionID
+	for _, c := range created {
+		want = append(want, c.Value.ID)
+	}
+	slices.SortFunc(want, func(a, b id.ExecutionID) int { return a.UUID().Compare(b.UUID()) })
+	if got := fixture.Listed(t, interop.EligibleExecutions(t.Context(), f.Engine, interop.EligibleFilter{Lane: f.Lane})); !slices.Equal(got, want) {
+		t.Errorf("listed %d: %v, want %d: %v", len(got), got, len(want), want)
 	}
 }
 

@@ -74,20 +74,25 @@ func TestEdges(t *testing.T) {
 			t.Errorf("from %s: %q, %v; want %q", key, got, err, directions[1])
 		}
 	}
-	// The pages are the whole, one by one.
-	var paged []engine.FlowEdge
-	for after := ""; ; {
-		page, err := f.ListFlowEdges(t.Context(), flow, after, 1)
-		if err != nil || len(page.Items) != 1 {
-			t.Fatal(page, err)
-		}
-		paged = append(paged, page.Items...)
-		if after = page.Next; after == "" {
-			break
-		}
+}
+
+func TestFlowEdgesOfSeveralPages(t *testing.T) {
+	f := fixture.NewFlows(t)
+	spec := engine.FlowSpec{ID: id.NewFlowID(), Nodes: []engine.Node{{Key: "a", Spec: engine.ExecutionSpec{Kind: "test"}}}}
+	const n = engine.MaxPage + 1
+	for i := range n {
+		key := fmt.Sprint(i)
+		spec.Nodes = append(spec.Nodes, engine.Node{Key: key, Spec: engine.ExecutionSpec{Kind: "test"}})
+		spec.Edges = append(spec.Edges, engine.Edge{From: "a", To: key})
 	}
-	if !slices.Equal(paged, all) {
-		t.Errorf("pages of 1: %+v", paged)
+	edges := fixture.Listed(t, f.FlowEdges(t.Context(), f.NewFlowOf(t, spec)))
+	last, sorted := id.EdgeID{}, true
+	for _, edge := range edges {
+		sorted = sorted && edge.ID.Compare(last) > 0
+		last = edge.ID
+	}
+	if len(edges) != n || !sorted {
+		t.Errorf("%d edges, sorted: %v", len(edges), sorted)
 	}
 }
 
@@ -95,16 +100,15 @@ func TestEdgesReportMissingRows(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a")
 	missing, edge := id.NewFlowID(), id.NewEdgeID()
-	if page, err := f.ListFlowEdges(t.Context(), flow, "", 0); err != nil || len(page.Items) > 0 || page.Next != "" {
-		t.Errorf("a flow without edges has %+v, %v", page, err)
+	if edges := fixture.Listed(t, f.FlowEdges(t.Context(), flow)); len(edges) > 0 {
+		t.Errorf("a flow without edges has %+v", edges)
 	}
-	_, err := f.ListFlowEdges(t.Context(), missing, "", 0)
-	fixture.WantNotFound(t, err, "flow", missing.String())
+	fixture.WantNotFound(t, fixture.Unlisted(t, f.FlowEdges(t.Context(), missing)), "flow", missing.String())
 	for _, of := range []id.FlowID{flow, missing} {
 		_, err := f.DescribeEdge(t.Context(), of, edge)
 		fixture.WantNotFound(t, err, "edge", edge.String())
 	}
-	_, err = f.EdgesInto(t.Context(), missing, id.MemberExecutionIDFor(missing, id.Partitions{}, id.NewExecutionUUID()))
+	_, err := f.EdgesInto(t.Context(), missing, id.MemberExecutionIDFor(missing, id.Partitions{}, id.NewExecutionUUID()))
 	fixture.WantNotFound(t, err, "flow", missing.String())
 	_, err = f.EdgesFrom(t.Context(), missing, id.MemberExecutionIDFor(missing, id.Partitions{}, id.NewExecutionUUID()))
 	fixture.WantNotFound(t, err, "flow", missing.String())
@@ -116,10 +120,6 @@ func TestEdgesReportMissingRows(t *testing.T) {
 	fixture.WantInputError(t, err, "execution id")
 	_, err = f.EdgesFrom(t.Context(), flow, stranger)
 	fixture.WantInputError(t, err, "execution id")
-	_, err = f.ListFlowEdges(t.Context(), flow, "?", 0)
-	fixture.WantInputError(t, err, "after")
-	_, err = f.ListFlowEdges(t.Context(), flow, "", -1)
-	fixture.WantInputError(t, err, "limit")
 }
 
 // Fields that other programs leave out have their defaults, and unreadable ones are named.
@@ -157,8 +157,8 @@ func TestDescribeEdgeDocuments(t *testing.T) {
 		_, err := set(document)
 		fixture.WantCorruption(t, err, column)
 	}
-	if _, err := f.ListFlowEdges(t.Context(), flow, "", 0); err == nil {
-		t.Error("a page of an edge that cannot be read is no error")
+	if fixture.Unlisted(t, f.FlowEdges(t.Context(), flow)) == nil {
+		t.Error("an edge that cannot be read is no error")
 	}
 }
 

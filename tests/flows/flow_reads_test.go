@@ -373,62 +373,20 @@ func TestListFlowMembers(t *testing.T) {
 	}
 	slices.SortFunc(want, func(a, b engine.ExecutionSummary) int { return a.ID.Compare(b.ID) })
 
-	var got []engine.ExecutionSummary
-	after := ""
-	for pages := 1; ; pages++ {
-		page, err := f.ListFlowMembers(t.Context(), flow, after, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, page.Items...)
-		if page.Next == "" {
-			if pages != 3 {
-				t.Errorf("%d pages of 2 for 5 members", pages)
-			}
-			break
-		}
-		after = page.Next
-	}
-	if !reflect.DeepEqual(got, want) {
+	if got := fixture.Listed(t, f.FlowMembers(t.Context(), flow)); !reflect.DeepEqual(got, want) {
 		t.Errorf("listed\n\t%+v, want\n\t%+v", got, want)
 	}
-	// A full last page says that nothing follows.
-	if page, err := f.ListFlowMembers(t.Context(), flow, "", 5); err != nil || page.Next != "" || len(page.Items) != 5 {
-		t.Errorf("%d members, next %q, error %v", len(page.Items), page.Next, err)
-	}
 }
 
-func TestListFlowMembersLimits(t *testing.T) {
-	f := fixture.NewFlows(t)
-	flow := f.Draw(t, nil, "a", "b")
-	for _, limit := range []int{0, 2, engine.MaxPage + 1} {
-		if page, err := f.ListFlowMembers(t.Context(), flow, "", limit); err != nil || len(page.Items) != 2 || page.Next != "" {
-			t.Errorf("limit %d: %d members, next %q, %v", limit, len(page.Items), page.Next, err)
-		}
-	}
-}
-
-// A flow without members has an empty page, and one that is not there has none.
-func TestListFlowMembersOfAMissingFlow(t *testing.T) {
+// A flow without members lists none, and one that is not there has an error.
+func TestFlowMembersOfAMissingFlow(t *testing.T) {
 	f := fixture.NewFlows(t)
 	empty := f.NewFlowOf(t, engine.FlowSpec{ID: id.NewFlowID()})
-	if page, err := f.ListFlowMembers(t.Context(), empty, "", 10); err != nil || len(page.Items) != 0 || page.Next != "" {
-		t.Errorf("without members: %+v, %v", page, err)
-	}
-	for range f.FlowMembers(t.Context(), empty) {
-		t.Error("a flow without members has one")
+	if members := fixture.Listed(t, f.FlowMembers(t.Context(), empty)); len(members) > 0 {
+		t.Errorf("a flow without members has %+v", members)
 	}
 	missing := id.NewFlowID()
-	_, err := f.ListFlowMembers(t.Context(), missing, "", 10)
-	fixture.WantNotFound(t, err, "flow", missing.String())
-	n := 0
-	for _, err := range f.FlowMembers(t.Context(), missing) {
-		fixture.WantNotFound(t, err, "flow", missing.String())
-		n++
-	}
-	if n != 1 {
-		t.Errorf("%d items, want the error", n)
-	}
+	fixture.WantNotFound(t, fixture.Unlisted(t, f.FlowMembers(t.Context(), missing)), "flow", missing.String())
 }
 
 // FlowMembers goes on where a page ends, and stops where its caller does.
@@ -466,25 +424,25 @@ func TestFlowMembers(t *testing.T) {
 	}
 }
 
-func TestListFlowMembersReportsACorruptedMember(t *testing.T) {
+func TestFlowMembersReportsACorruptedMember(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"lifecycle_phase", "eligibility_state", "public_state"} {
 		t.Run(column, func(t *testing.T) {
 			f := fixture.NewFlows(t)
 			flow := f.Draw(t, nil, "a>b")
 			f.SetExecution(t, f.NodeID(flow, "a"), column+" = 'bogus'")
-			page, err := f.ListFlowMembers(t.Context(), flow, "", 10)
-			if err != nil || len(page.Items) != 2 {
-				t.Fatal(page, err)
+			members := fixture.Listed(t, f.FlowMembers(t.Context(), flow))
+			if len(members) != 2 {
+				t.Fatal(members)
 			}
-			for _, member := range page.Items {
+			for _, member := range members {
 				if member.ID == f.NodeID(flow, "a") {
 					fixture.WantCorruption(t, member.Err, "ff_exec_core."+column)
 				} else if member.Err != nil {
 					t.Errorf("a neighbour has the error %v", member.Err)
 				}
 			}
-			_, err = f.UpstreamResults(t.Context(), f.NodeID(flow, "b"))
+			_, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "b"))
 			if corrupted, ok := errors.AsType[*fferr.CorruptionError](err); !ok || corrupted.Column != "ff_exec_core."+column {
 				t.Errorf("upstreams: error %v, want a corruption of %s", err, column)
 			}
@@ -565,11 +523,7 @@ func TestFlowReadsInATransaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := eng.ListFlowMembers(t.Context(), flow, "", 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range page.Items {
+		for _, m := range fixture.Listed(t, eng.FlowMembers(t.Context(), flow)) {
 			if m.Outcome == state.OutcomeSuccess {
 				members++
 			}

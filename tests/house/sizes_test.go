@@ -12,8 +12,8 @@ import (
 
 // Package engine has grown beyond what a reader can survey. These bounds only go down, to 18,000 lines and 240 names.
 const (
-	maxEngineLines = 17_456
-	maxEngineNames = 240
+	maxEngineLines = 17_120
+	maxEngineNames = 238
 )
 
 func TestEngineOnlyShrinks(t *testing.T) {

@@ -347,50 +347,46 @@ func TestBlockedExecutions(t *testing.T) {
 		{operator.BlockedFilter{Reason: state.PausedByOperator}, only(func(b operator.BlockedExecution) bool { return b.Reason == state.PausedByOperator })},
 		{operator.BlockedFilter{Lane: "B", Reason: state.PausedByPolicy}, want[2:3]},
 	} {
-		for limit := range 5 {
-			got := paged(t, func(after string) (engine.Page[operator.BlockedExecution], error) {
-				return operator.ListBlockedExecutions(t.Context(), f.Engine, c.filter, after, limit)
-			})
-			if !slices.EqualFunc(got, c.want, same) {
-				t.Errorf("%+v, %d a page:\n%v, want\n%v", c.filter, limit, got, c.want)
-			}
-		}
-		var all []operator.BlockedExecution
-		for b, err := range operator.BlockedExecutions(t.Context(), f.Engine, c.filter) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, b)
-		}
-		if !slices.EqualFunc(all, c.want, same) {
-			t.Errorf("%+v: %v", c.filter, all)
+		if got := fixture.Listed(t, operator.BlockedExecutions(t.Context(), f.Engine, c.filter)); !slices.EqualFunc(got, c.want, same) {
+			t.Errorf("%+v:\n%v, want\n%v", c.filter, got, c.want)
 		}
 	}
-	page, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{}, "", 1)
+	for what, filter := range map[string]operator.BlockedFilter{
+		"a reason of a gate": {Reason: state.WaitingForQuota},
+		"no lane":            {Lane: "a\nb"},
+	} {
+		if err := fixture.Unlisted(t, operator.BlockedExecutions(t.Context(), f.Engine, filter)); !errors.Is(err, fferr.ErrInvalidInput) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Executions that were blocked in the same millisecond are on both sides of a page's end.
+func TestBlockedExecutionsOfSeveralPages(t *testing.T) {
+	f := fixture.NewCloned(t)
+	x := f.Create(t)
+	f.Block(t, x, state.PausedByOperator, "")
+	created, err := f.CreateExecutions(t.Context(), slices.Repeat([]engine.ExecutionSpec{{Kind: "test", Lane: f.Lane}}, engine.MaxPage))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, list := range map[string]func() error{
-		"the cursor of another filter": func() error {
-			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Lane: "a"}, page.Next, 1)
-			return err
-		},
-		"a negative limit": func() error {
-			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{}, "", -1)
-			return err
-		},
-		"a reason of a gate": func() error {
-			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Reason: state.WaitingForQuota}, "", 1)
-			return err
-		},
-		"no lane": func() error {
-			_, err := operator.ListBlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{Lane: "a\nb"}, "", 1)
-			return err
-		},
-	} {
-		if err := list(); !errors.Is(err, fferr.ErrInvalidInput) {
-			t.Errorf("%s: %v", what, err)
-		}
+	want := []id.ExecutionID{x}
+	for _, c := range created {
+		want = append(want, c.Value.ID)
+	}
+	f.Exec(t, `
+		UPDATE ff_exec_core AS e
+		SET eligibility_state = b.eligibility_state, blocking_reason = b.blocking_reason, public_state = b.public_state,
+			raw_fields = b.raw_fields, ffx_last_mutation_at_ms = b.ffx_last_mutation_at_ms
+		FROM ff_exec_core AS b
+		WHERE b.execution_id = $1 AND e.execution_id <> $1`, x.UUID())
+	var got []id.ExecutionID
+	for _, blocked := range fixture.Listed(t, operator.BlockedExecutions(t.Context(), f.Engine, operator.BlockedFilter{})) {
+		got = append(got, blocked.ID)
+	}
+	slices.SortFunc(want, id.ExecutionID.Compare)
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %d: %v, want %d: %v", len(got), got, len(want), want)
 	}
 }
 

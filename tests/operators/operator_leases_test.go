@@ -161,15 +161,12 @@ func TestRevokeLeaseAcceptsEverySpelling_I11(t *testing.T) {
 		"its fence": func(l engine.Lease) string { return fmt.Sprintf("pg:%s:%d:%d", l.Execution.UUID(), l.Attempt, l.Epoch) },
 		"its label": func(l engine.Lease) string {
 			f.Advance(fixture.LeaseTTL)
-			page, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := slices.IndexFunc(page.Items, func(e operator.ExpiredLease) bool { return e.Fence == l.Fence })
+			leases := fixture.Listed(t, operator.ExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}))
+			at := slices.IndexFunc(leases, func(e operator.ExpiredLease) bool { return e.Fence == l.Fence })
 			if at < 0 {
 				t.Fatalf("%+v is not listed", l)
 			}
-			return page.Items[at].Label.String()
+			return leases[at].Label.String()
 		},
 		"nothing": func(engine.Lease) string { return "" },
 	} {
@@ -201,103 +198,50 @@ func TestLeaseLabelNamesTheCurrentLeaseOnly_I12(t *testing.T) {
 	}
 }
 
-func expired(t *testing.T, f *fixture.Fixture, filter operator.ExpiredLeaseFilter, limit int) []operator.ExpiredLease {
-	t.Helper()
-	var leases []operator.ExpiredLease
-	for after := ""; ; {
-		page, err := operator.ListExpiredLeases(t.Context(), f.Engine, filter, after, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(page.Items) > limit || page.Next != "" && len(page.Items) < limit {
-			t.Fatalf("a page of %d with next %q, limit %d", len(page.Items), page.Next, limit)
-		}
-		leases = append(leases, page.Items...)
-		if len(leases) > 100 {
-			t.Fatalf("the pages have no end: %v", leases[:10])
-		}
-		if after = page.Next; after == "" {
-			return leases
-		}
-	}
-}
-
 // Leases of one millisecond are a page's end and the next one's beginning: none is left out or comes twice.
 func TestListExpiredLeasesOfOneMillisecond_E34(t *testing.T) {
 	f := fixture.NewCloned(t)
-	claimed := f.StartMany(t, 7)
+	claimed := append(f.StartMany(t, engine.MaxBatch), f.StartMany(t, 7)...)
 	f.Advance(fixture.LeaseTTL)
 	var want []id.Fence
 	for _, c := range claimed {
 		want = append(want, c.Lease.Fence)
 	}
-	slices.SortFunc(want, func(a, b id.Fence) int {
-		return slices.Compare(slices.Collect(bytesOf(a)), slices.Collect(bytesOf(b)))
-	})
-	for limit := 1; limit <= 8; limit++ {
-		var got []id.Fence
-		for _, lease := range expired(t, f, operator.ExpiredLeaseFilter{}, limit) {
-			got = append(got, lease.Fence)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("in pages of %d: %v, want %v", limit, got, want)
-		}
+	slices.SortFunc(want, func(a, b id.Fence) int { return a.Execution.UUID().Compare(b.Execution.UUID()) })
+	var got []id.Fence
+	for _, lease := range fixture.Listed(t, operator.ExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{})) {
+		got = append(got, lease.Fence)
 	}
-}
-
-// bytesOf are the bytes of an execution's uuid.
-func bytesOf(f id.Fence) func(func(byte) bool) {
-	x := f.Execution.UUID()
-	return func(yield func(byte) bool) {
-		for _, b := range x {
-			if !yield(b) {
-				return
-			}
-		}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
 // The reference's cursor compares a bare uuid with a tagged id as text.
 func TestExpiredLeaseCursorContinuesAfterThePage_I9(t *testing.T) {
 	f := fixture.NewCloned(t)
-	f.StartMany(t, 3)
-	f.Advance(time.Millisecond)
-	f.StartMany(t, 3)
+	const n = 3
+	for range n {
+		f.StartMany(t, engine.MaxPage/2)
+		f.Advance(time.Millisecond)
+	}
 	f.Advance(fixture.LeaseTTL)
-	one := expired(t, f, operator.ExpiredLeaseFilter{}, 1)
-	if all := expired(t, f, operator.ExpiredLeaseFilter{}, 100); len(all) != 6 || !slices.Equal(one, all) {
-		t.Errorf("one by one %v, at once %v", one, all)
+	all := fixture.Listed(t, operator.ExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}))
+	ids := make(map[id.ExecutionID]bool)
+	for _, lease := range all {
+		ids[lease.Execution] = true
 	}
-	if !slices.IsSortedFunc(one, func(a, b operator.ExpiredLease) int { return a.ExpiresAt.Compare(b.ExpiresAt) }) {
-		t.Errorf("not by when they ran out: %v", one)
+	if len(all) != n*engine.MaxPage/2 || len(ids) != len(all) {
+		t.Errorf("%d leases of %d executions", len(all), len(ids))
 	}
-	page, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", 2)
-	if err != nil {
-		t.Fatal(err)
+	if !slices.IsSortedFunc(all, func(a, b operator.ExpiredLease) int { return a.ExpiresAt.Compare(b.ExpiresAt) }) {
+		t.Errorf("not by when they ran out: %v", all)
 	}
-	for name, call := range map[string]func() error{
-		"of another filter": func() error {
-			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{Namespace: "other"}, page.Next, 2)
-			return err
-		},
-		"of another list": func() error {
-			_, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{}, page.Next, 2)
-			return err
-		},
-		"negative limit": func() error {
-			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{}, "", -1)
-			return err
-		},
-		"bad namespace": func() error {
-			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{Namespace: "\x00"}, "", 1)
-			return err
-		},
-		"as of 1960": func() error {
-			_, err := operator.ListExpiredLeases(t.Context(), f.Engine, operator.ExpiredLeaseFilter{AsOf: time.UnixMilli(-1)}, "", 1)
-			return err
-		},
+	for name, filter := range map[string]operator.ExpiredLeaseFilter{
+		"bad namespace": {Namespace: "\x00"},
+		"as of 1960":    {AsOf: time.UnixMilli(-1)},
 	} {
-		if err := call(); !errors.Is(err, fferr.ErrInvalidInput) {
+		if err := fixture.Unlisted(t, operator.ExpiredLeases(t.Context(), f.Engine, filter)); !errors.Is(err, fferr.ErrInvalidInput) {
 			t.Errorf("%s: got %v, want invalid input", name, err)
 		}
 	}

@@ -282,23 +282,9 @@ func TestPauseIsListed(t *testing.T) {
 	if err := errors.Join(operator.PauseLane(t.Context(), op, "a", "another"), operator.DrainWorker(t.Context(), op, "a")); err != nil {
 		t.Fatal(err)
 	}
-	for limit := range 7 {
-		gotLanes := paged(t, func(after string) (engine.Page[operator.PausedLane], error) {
-			return operator.ListPausedLanes(t.Context(), op, after, limit)
-		})
-		gotWorkers := paged(t, func(after string) (engine.Page[operator.DrainedWorker], error) {
-			return operator.ListDrainedWorkers(t.Context(), op, after, limit)
-		})
-		if !slices.Equal(gotLanes, lanes) || !slices.Equal(gotWorkers, workers) {
-			t.Errorf("%d a page: %v and %v, want %v and %v", limit, gotLanes, gotWorkers, lanes, workers)
-		}
-	}
-	page, err := operator.ListPausedLanes(t.Context(), op, "", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := operator.ListDrainedWorkers(t.Context(), op, page.Next, 1); !errors.Is(err, fferr.ErrInvalidInput) {
-		t.Errorf("the cursor of another list: %v", err)
+	gotLanes, gotWorkers := fixture.Listed(t, operator.PausedLanes(t.Context(), op)), fixture.Listed(t, operator.DrainedWorkers(t.Context(), op))
+	if !slices.Equal(gotLanes, lanes) || !slices.Equal(gotWorkers, workers) {
+		t.Errorf("%v and %v, want %v and %v", gotLanes, gotWorkers, lanes, workers)
 	}
 	if err := errors.Join(operator.ResumeLane(t.Context(), op, "z"), operator.ResumeLane(t.Context(), op, "never paused"), operator.ResumeWorker(t.Context(), op, "z"),
 		operator.ResumeWorker(t.Context(), op, "never drained")); err != nil {
@@ -317,18 +303,25 @@ func TestPauseIsListed(t *testing.T) {
 }
 
 // paged collects the pages of a listing.
-func paged[T any](t *testing.T, list func(after string) (engine.Page[T], error)) []T {
-	t.Helper()
-	var all []T
-	for after := ""; ; {
-		page, err := list(after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, page.Items...)
-		if after = page.Next; after == "" {
-			return all
-		}
+func TestPausesOfSeveralPages(t *testing.T) {
+	f := fixture.NewCloned(t)
+	if err := errors.Join(operator.PauseLane(t.Context(), f.Engine, "a", ""), operator.DrainWorker(t.Context(), f.Engine, "a")); err != nil {
+		t.Fatal(err)
+	}
+	const n = engine.MaxPage + 1
+	f.Exec(t, `
+		INSERT INTO ffx_pause
+		SELECT (jsonb_populate_record(p, jsonb_build_object('name', p.name || to_char(n, 'FM0000')))).*
+		FROM ffx_pause AS p, generate_series(2, $1) AS n`, n)
+	var lanes, workers []string
+	for _, lane := range fixture.Listed(t, operator.PausedLanes(t.Context(), f.Engine)) {
+		lanes = append(lanes, string(lane.Lane))
+	}
+	for _, worker := range fixture.Listed(t, operator.DrainedWorkers(t.Context(), f.Engine)) {
+		workers = append(workers, string(worker.Instance))
+	}
+	if len(lanes) != n || !slices.IsSorted(lanes) || !slices.Equal(lanes, workers) || len(slices.Compact(lanes)) != n {
+		t.Errorf("%d lanes and %d workers, want %d: %q, %q", len(lanes), len(workers), n, lanes, workers)
 	}
 }
 
@@ -414,12 +407,7 @@ func TestRepairQueueForgetsDrains(t *testing.T) {
 		p.Must(t, f, f.Engine)
 	}
 	count := func() (lanes, workers int) {
-		return len(paged(t, func(after string) (engine.Page[operator.PausedLane], error) {
-				return operator.ListPausedLanes(t.Context(), f.Engine, after, 0)
-			})),
-			len(paged(t, func(after string) (engine.Page[operator.DrainedWorker], error) {
-				return operator.ListDrainedWorkers(t.Context(), f.Engine, after, 0)
-			}))
+		return len(fixture.Listed(t, operator.PausedLanes(t.Context(), f.Engine))), len(fixture.Listed(t, operator.DrainedWorkers(t.Context(), f.Engine)))
 	}
 	f.Advance(30*24*time.Hour - time.Millisecond)
 	f.Repair(t, 10)

@@ -149,11 +149,11 @@ func TestFlowReadsAreOneStatement_F44(t *testing.T) {
 	flow := f.Draw(t, nil, "a>b", "a>c")
 	for what, read := range map[string]func() error{
 		"describe":  func() error { _, err := f.DescribeFlow(t.Context(), flow); return err },
-		"members":   func() error { _, err := f.ListFlowMembers(t.Context(), flow, "", 10); return err },
+		"members":   func() error { fixture.Listed(t, f.FlowMembers(t.Context(), flow)); return nil },
 		"upstreams": func() error { _, err := f.UpstreamResults(t.Context(), f.NodeID(flow, "b")); return err },
 		"progress":  func() error { _, err := f.FlowProgress(t.Context(), flow); return err },
 		"graph":     func() error { _, err := f.FlowGraph(t.Context(), flow); return err },
-		"edges":     func() error { _, err := f.ListFlowEdges(t.Context(), flow, "", 10); return err },
+		"edges":     func() error { fixture.Listed(t, f.FlowEdges(t.Context(), flow)); return nil },
 		"edges of a node": func() error {
 			_, err := f.EdgesInto(t.Context(), flow, f.NodeID(flow, "b"))
 			return err

@@ -202,9 +202,9 @@ func TestReaderReadsEverything(t *testing.T) {
 	flow := f.NewFlowOf(t, spec)
 	f.Succeed(t, flow, "a")
 	f.Succeed(t, flow, "b")
-	edges, err := f.ListFlowEdges(t.Context(), flow, "", 1)
-	if err != nil || len(edges.Items) != 1 {
-		t.Fatal(edges, err)
+	edges := fixture.Listed(t, f.FlowEdges(t.Context(), flow))
+	if len(edges) != 1 {
+		t.Fatal(edges)
 	}
 	x := f.NodeID(flow, "a")
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.Sequence = engine.Sequence{Key: "line"} })
@@ -226,7 +226,7 @@ func TestReaderReadsEverything(t *testing.T) {
 		INSERT INTO ff_stream_summary (partition_key, execution_id, attempt_index, document_json, version, last_updated_ms, first_applied_ms)
 		VALUES ($1, $2, 0, '{}', 1, 1, 1)`, x.Partition(), x.UUID())
 	eng := engineAs(t, f.Fixture, granted(t, f.Fixture, engine.RoleReader))
-	argument := readArguments(t, x, flow, edges.Items[0].ID, f.Lane, limited.ID, quota.ID)
+	argument := readArguments(t, x, flow, edges[0].ID, f.Lane, limited.ID, quota.ID)
 	handles := map[string]any{"Engine": eng, "Operator": eng, "Grants": eng}
 	called := 0
 	for _, call := range needs.Calls["reader"] {
