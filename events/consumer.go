@@ -18,7 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// TryForever is a value for [Consumer.MaxTries]: the consumer never sets an event aside, and a failing event delays all
+// TryForever is a value for [Consumer.MaxTries]: the consumer never skips an event, and a failing event delays all
 // later ones.
 const TryForever = -1
 
@@ -36,8 +36,8 @@ type Consumer struct {
 	// Batch is the largest number of events in one transaction, up to 1024. Default 256.
 	Batch int
 
-	// MaxTries is how often the handler may fail on a single event before the consumer sets the event aside. Default
-	// 10. [TryForever] removes the limit.
+	// MaxTries is how often the handler may fail on a single event before the consumer stores the event for an operator
+	// ([SetAside]) and skips it. Default 10. [TryForever] removes the limit.
 	MaxTries int
 
 	// Backoff is the pause after each of these failures. Default: 1 s, doubling up to 5 min, with jitter between half
@@ -84,9 +84,10 @@ func Handle[E any](
 // after [Consumer.Timeout]. Any number of processes may run a consumer, and one works at a time.
 //
 // If fn fails or panics, the transaction rolls back and the event is retried alone, with growing pauses. After
-// [Consumer.MaxTries] the consumer sets the event aside ([SetAside]) and continues. fn should return connection errors,
-// wrapped or not: they don't count as tries. An existing consumer continues from its stored position, even with a wider
-// filter; [MoveConsumer] moves the position. docs/events-consumers.md describes failover, retries and trimming.
+// [Consumer.MaxTries] the consumer stores the event ([SetAside]) and continues with the next. fn should return
+// connection errors, wrapped or not: they don't count as tries. An existing consumer continues from its stored
+// position, even with a wider filter; [MoveConsumer] moves the position. docs/events-consumers.md describes failover,
+// retries and trimming.
 //
 // Errors: nil once ctx has ended. Before the first event: [fferr.ErrInvalidInput], also for an engine bound to a
 // transaction, and errors of [Subscribe] and of the database. Later: [*GapError] if unread events were deleted, or

@@ -33,7 +33,7 @@ type ConsumerStatus struct {
 	Holder    string        // the working process: host, process id and a random part; "" if none
 	HeldUntil time.Time     // when others take over unless the holder renews; zero without a holder
 	Failing   *FailingEvent // nil if the handler is not failing
-	SetAside  int64         // number of events set aside
+	SetAside  int64         // number of events in [SetAside]
 }
 
 // FailingEvent is an event to be retried after the consumer's handler failed.
@@ -90,8 +90,8 @@ type SetAsideEvent struct {
 	At     time.Time       // when the consumer skipped it
 }
 
-// SetAside returns the events set aside by a consumer, in ascending order, after a cursor. [Beginning] or the zero
-// cursor starts at the first. It returns at most limit events; 0, or more than [engine.MaxPage], means
+// SetAside returns the events that a consumer has stored and skipped, in ascending order, after a cursor. [Beginning]
+// or the zero cursor starts at the first. It returns at most limit events; 0, or more than [engine.MaxPage], means
 // [engine.MaxPage]. If a page is full, continue after its last cursor. An unknown consumer has no events.
 //
 // Call [RetrySetAside] to handle an event, or [ForgetSetAside] to drop one. Nothing else removes them.
@@ -127,8 +127,8 @@ func SetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name strin
 }
 
 // MoveConsumer moves a consumer to a cursor, forwards or backwards. The consumer continues with the first event after
-// the cursor, and events handled again have their effects again. MoveConsumer clears the failure count; events set
-// aside stay. A running process drops its pending events and rolls back an open transaction.
+// the cursor, and events handled again have their effects again. MoveConsumer clears the failure count; skipped events
+// stay stored. A running process drops its pending events and rolls back an open transaction.
 //
 // Use [ConsumerStatus.Head] to skip all current events.
 //
@@ -167,8 +167,8 @@ func MoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name s
 	return classified(op, err)
 }
 
-// RemoveConsumer deletes a consumer and its events set aside. Trimming no longer waits for this consumer. Its running
-// and waiting processes return [fferr.ErrNotFound]; a process started later creates it again.
+// RemoveConsumer deletes a consumer and its skipped events. Trimming no longer waits for this consumer. Its running and
+// waiting processes return [fferr.ErrNotFound]; a process started later creates it again.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention], as for
 // [MoveConsumer]. Transaction: two statements; locks the consumer.
@@ -192,7 +192,7 @@ func RemoveConsumer(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return core.OutcomeOf(op, err)
 }
 
-// ForgetSetAside drops an event set aside by a consumer.
+// ForgetSetAside drops an event in [SetAside].
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrNotFound], also when repeated; [fferr.ErrContention]. Transaction: one
 // statement.
@@ -213,12 +213,12 @@ func ForgetSetAside(ctx context.Context, eng *engine.Engine, outbox Outbox, name
 	return core.OutcomeOf(op, err)
 }
 
-// RetrySetAside handles an event set aside by the consumer. It calls fn once, in the transaction dropping the event, so
-// fn's effects happen exactly once. If fn fails, the event stays and RetrySetAside returns fn's error. The consumer may
-// be running or not. On an engine bound to a transaction, fn runs in a savepoint.
+// RetrySetAside handles an event that the consumer has skipped. It calls fn once, in the transaction dropping the
+// event, so fn's effects happen exactly once. If fn fails, the event stays and RetrySetAside returns fn's error. The
+// consumer may be running or not. On an engine bound to a transaction, fn runs in a savepoint.
 //
-// Errors: fn's errors; [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the event is not set aside or another call is
-// handling it; [*CorruptEventError] if the event cannot be read. Transaction: READ COMMITTED, at most a minute.
+// Errors: fn's errors; [fferr.ErrInvalidInput]; [fferr.ErrNotFound] if the event is not in [SetAside] or another call
+// is handling it; [*CorruptEventError] if the event cannot be read. Transaction: READ COMMITTED, at most a minute.
 func RetrySetAside[E any](
 	ctx context.Context, eng *engine.Engine, name string, src Source[E], event Cursor,
 	fn func(ctx context.Context, tx pgx.Tx, event E) error,

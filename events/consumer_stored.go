@@ -8,8 +8,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
 )
 
-// storedEvent is the document of an event set aside: the columns of its outbox by name, and the fields of its
-// execution.
+// storedEvent is the document of a skipped event: the columns of its outbox by name, and the fields of its execution.
 type storedEvent struct {
 	EventID      int64   `json:"event_id"`
 	PartitionKey int32   `json:"partition_key"`

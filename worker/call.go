@@ -25,7 +25,7 @@ import (
 //
 // Call is a step with a name: if its result is stored, Call returns the result. Otherwise Call creates the called
 // execution on the kind's lane, with the kind's policy and in the caller's namespace, and returns an error. The handler
-// must return this error, wrapped or not, and the worker suspends the caller. When the called execution has ended, in
+// must return the error, wrapped or not, and the worker suspends the caller. When the called execution has ended, in
 // any way, the handler runs again from its beginning. A crash at any point creates no second execution.
 //
 // If the called execution ends without success, Call stores the failure and returns an [*fferr.EndedError] with the
@@ -50,8 +50,8 @@ func Call[T, In, Out any](ctx context.Context, job Job[T], name string, kind eng
 	return resultOfCall(name, kind, result)
 }
 
-// CallAll is [Call] for each of several inputs: it creates all executions, and waits until all have ended. Results are in
-// input order. The handler runs again once, after the last end.
+// CallAll is [Call] for each of several inputs: all executions are created, and the caller waits until all have ended.
+// Results are in input order. The handler runs again once, after the last end.
 //
 //	pages, err := worker.CallAll(ctx, job, "pages", Render, inputs)
 //
@@ -92,8 +92,8 @@ func resultOfCall[In, Out any](name string, kind engine.Kind[In, Out], result []
 	return out, err
 }
 
-// call returns the stored result of a call. Without one, it creates the executions, suspends until all have ended, and
-// stores their results together.
+// call returns the stored result of a call. Without one, call creates the executions, suspends until all have ended,
+// and stores their results together.
 func (j Job[In]) call(
 	ctx context.Context, name string, form engine.StepForm, specs []engine.ExecutionSpec, join func(results [][]byte) ([]byte, error),
 ) ([]byte, error) {
@@ -145,8 +145,8 @@ func (j Job[In]) call(
 	return recorded.Result, nil
 }
 
-// createCalled creates the executions of a call. It repeats until the engine creates or refuses them, or ctx or the run
-// ends.
+// createCalled creates the executions of a call. It repeats until the engine creates or refuses the executions, or ctx
+// or the run ends.
 func (j Job[In]) createCalled(ctx context.Context, p *place, specs []engine.ExecutionSpec) error {
 	pause := backoff.Backoff{First: repeatFirst, Max: repeatMax}
 	for {
@@ -212,7 +212,7 @@ func (j Job[In]) resultsOfCall(ctx context.Context, called []id.ExecutionID) ([]
 	return results, failures, nil
 }
 
-// maxCallFailures is the size of the stored failures of a call together, in bytes. They may be longer in JSON.
+// maxCallFailures is the size of the stored failures of a call together, in bytes. The failures may be longer in JSON.
 const maxCallFailures = 64 << 10
 
 // failureOfCall returns the error for the stored failures of a call of n executions.

@@ -33,8 +33,8 @@ type Config struct {
 	// random letters.
 	Instance id.WorkerInstanceID
 
-	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Lanes with a concurrency of their own
-	// have their handlers beside these. Default 100.
+	// Concurrency is the number of handlers that may run at once, up to [MaxConcurrency]. Lanes with a concurrency of
+	// their own have additional handlers. Default 100.
 	Concurrency int
 
 	// LeaseTTL is how long a crashed worker keeps its work. The worker renews a lease after a third of LeaseTTL, so
@@ -55,8 +55,8 @@ type Config struct {
 	FetchBatch  int
 	SettleBatch int
 
-	// NoReconcile leaves the background work (package reconcile) to other processes. At least one must run it, or lost
-	// leases, retries and delays don't return to their lanes. Default: each worker runs it.
+	// NoReconcile leaves the background work (package reconcile) to other processes. At least one must run the
+	// background work, or lost leases, retries and delays don't return to their lanes. Default: each worker does.
 	NoReconcile bool
 
 	// NoRegister keeps the worker out of the list of workers ([engine.Engine.Workers], `ff worker list`). Default: the

@@ -15,8 +15,8 @@ import (
 
 // Causes with which a handler's context is cancelled. See [context.Cause].
 var (
-	// ErrLeaseLost reports that the worker no longer holds the execution. Another worker has claimed it, it was
-	// cancelled, its deadline passed, or the database was unreachable for a whole lease. ErrLeaseLost wraps the
+	// ErrLeaseLost reports that the worker no longer holds the execution. Another worker has claimed the execution, it
+	// was cancelled, the deadline passed, or the database was unreachable for a whole lease. ErrLeaseLost wraps the
 	// engine's error. The handler's outcome is discarded.
 	ErrLeaseLost = errors.New("lease lost")
 

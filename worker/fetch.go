@@ -15,7 +15,7 @@ import (
 
 // fetcher claims for all handlers of a worker. It takes the lanes in turn, and many lanes in one transaction, while a
 // handler is free or the queue before the handlers is not full. The queue holds about as much as the handlers finish in
-// prefetchFor. It is empty for slow handlers, so work hardly ever waits in one process while another is idle.
+// prefetchFor, and is empty for slow handlers, so work hardly ever waits in one process while another is idle.
 type fetcher struct {
 	*run
 
@@ -120,8 +120,8 @@ func (f *fetcher) returnUnstarted(t *task) {
 	f.ended = append(f.ended, t)
 }
 
-// capacity returns how many executions to claim. If it returns 0, a handler or the retrier wakes the fetcher once more
-// fit.
+// capacity returns how many executions to claim. After a result of 0, a handler or the retrier notifies the fetcher
+// once more fit.
 func (f *fetcher) capacity() int {
 	limit := f.cfg.handlers() + f.prefetch
 	if now := time.Now(); f.late.throttled(now) {
@@ -136,7 +136,7 @@ func (f *fetcher) capacity() int {
 }
 
 // throttledCapacity is capacity for a worker that renewed leases late. It counts all held executions, including
-// unsettled ones, and returns 0 during a renewal. Renewals and settlements then wake the fetcher.
+// unsettled ones, and returns 0 during a renewal. Renewals and settlements then notify the fetcher.
 func (f *fetcher) throttledCapacity(now time.Time) int {
 	if f.renews.Load() || f.retrier.full() {
 		return 0

@@ -11,15 +11,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 )
 
-// Health returns a handler for liveness probes. It answers 200 while the workers' fetchers make progress, and 503 with
-// a reason if a fetcher has made none for minutes, or its [Worker.Run] has returned. Workers survive an outage of the
-// database, so Health still answers 200 during one. Health sends no statement.
+// Health returns a handler for liveness probes. The handler answers 200 while the workers' fetchers make progress, and
+// 503 with a reason if a fetcher has made none for minutes, or [Worker.Run] has returned. Workers survive an outage of
+// the database, so Health still answers 200 during one. Health sends no statement.
 func Health(workers ...*Worker) http.Handler { return probe(workers, (*Worker).unhealthy) }
 
-// Ready returns a handler for readiness probes. It answers 200 while all workers claim: Run has checked the schema and
-// the rights, the database has answered the last call within ten seconds or three polls, and the worker isn't draining.
-// Otherwise it answers 503 with the reason. Ready sends no statement and uses the results of the workers' own calls and
-// polls. An operator's drain or pause doesn't change the answer.
+// Ready returns a handler for readiness probes. The handler answers 200 while all workers claim: Run has checked the
+// schema and the rights, the database has answered the last call within ten seconds or three polls, and the worker
+// isn't draining. Otherwise the answer is 503 with the reason. Ready sends no statement and uses the results of the
+// workers' own calls and polls. An operator's drain or pause doesn't change the answer.
 func Ready(workers ...*Worker) http.Handler { return probe(workers, (*Worker).unready) }
 
 // probe answers with the first reason against one of the workers.
@@ -41,7 +41,7 @@ func probe(workers []*Worker, against func(*Worker) error) http.Handler {
 // signsOfLife has the notes of a run's loops for the probes, as times since its beginning.
 type signsOfLife struct {
 	turnedAt   atomic.Int64 // when the fetcher's loop last began anew
-	answeredAt atomic.Int64 // when the database last answered; 0 if it has not yet
+	answeredAt atomic.Int64 // when the database last answered; 0: not yet
 	failing    atomic.Bool  // it has failed since then
 	draining   atomic.Bool
 }

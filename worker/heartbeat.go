@@ -14,8 +14,8 @@ import (
 
 // heartbeat renews all held leases until stop is closed. Every third of a lease, one statement renews the leases due to
 // be half over by the next beat, or all leases while the worker is throttled. heartbeat repeats failed renewals in
-// between until they succeed or the lease is lost. After a notification of lost leases it renews all at once, which
-// shows the lost ones.
+// between until they succeed or the lease is lost. After a notification of lost leases, heartbeat renews all at once,
+// which shows the lost ones.
 func (r *run) heartbeat(stop <-chan struct{}) {
 	interval := r.cfg.LeaseTTL / 3
 	timer := time.NewTimer(interval)
@@ -65,9 +65,9 @@ func (r *run) heartbeat(stop <-chan struct{}) {
 	}
 }
 
-// patience returns the timeout of the next renewal, given the time of the last. It is a third of a lease at first,
-// leaving time for another try after a dead connection. An overloaded database answers nothing in such a short time,
-// and each cancelled renewal costs a connection, so the timeout grows to two thirds.
+// patience returns the timeout of the next renewal, given the time of the last. The timeout is a third of a lease at
+// first, leaving time for another try after a dead connection. An overloaded database answers nothing in such a short
+// time, and each cancelled renewal costs a connection, so the timeout grows to two thirds.
 func patience(interval, took time.Duration) time.Duration {
 	return min(max(interval, 2*took), 2*interval)
 }
@@ -97,7 +97,7 @@ func (r *run) hearLosses(ctx context.Context) {
 }
 
 // renew renews the leases last known to be alive before due. After an error some leases need a retry. The error is
-// [fferr.ErrBusy] if other transactions have locked them all.
+// [fferr.ErrBusy] if other transactions have locked all of the leases.
 func (r *run) renew(due time.Time, timeout time.Duration) error {
 	tasks := r.held.askedBefore(due)
 	if len(tasks) == 0 {
@@ -145,7 +145,8 @@ func (r *run) renew(due time.Time, timeout time.Duration) error {
 }
 
 // loseExpired cancels handlers whose leases were last known to be alive more than a lease ago. Time counts from the
-// arrival of the answer, so these leases are over by the database's clock too, and the database will refuse their holders.
+// arrival of the answer, so such leases are over by the database's clock too, and the database will refuse their
+// holders.
 func (r *run) loseExpired(now time.Time) {
 	expired := r.held.renewedBefore(now.Add(-r.cfg.LeaseTTL))
 	r.noteLate(expired, now, true)
@@ -154,7 +155,7 @@ func (r *run) loseExpired(now time.Time) {
 	}
 }
 
-// noteLate makes the worker claim less if a lease was nearly over when it was claimed, renewed or lost.
+// noteLate makes the worker claim less if a lease was nearly over when claimed, renewed or lost.
 func (r *run) noteLate(tasks []*task, now time.Time, lost bool) {
 	if len(tasks) > 0 && r.held.anyLate(tasks, now, r.cfg.LeaseTTL) && r.late.late(now, r.held.len(), lost) {
 		r.late.warned.Log(r.cfg.Log, "leases are renewed late, so the worker claims less for a while: "+
@@ -163,7 +164,7 @@ func (r *run) noteLate(tasks []*task, now time.Time, lost bool) {
 	}
 }
 
-// wakeThrottled wakes the fetcher of a throttled worker. Nothing else wakes it when capacity returns.
+// wakeThrottled notifies the fetcher of a throttled worker. No other event does when capacity returns.
 func (r *run) wakeThrottled(now time.Time) {
 	if r.late.throttled(now) {
 		r.wakeFetcher()

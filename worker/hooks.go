@@ -13,10 +13,10 @@ import (
 
 // Hooks connects telemetry to a worker.
 type Hooks interface {
-	// Begin is called before each handler, on its goroutine. It returns the handler's context, derived from ctx, and a
-	// function or nil. The worker calls the function once, after the outcome is committed; the function must not block.
-	// If it panics, the worker logs the panic and continues, and [Worker.HookPanics] counts it. A panic in Begin fails
-	// the attempt, like a panic in the handler.
+	// Begin is called before each handler, on the handler's goroutine. Begin returns the handler's context, derived
+	// from ctx, and a function or nil. The worker calls the function once, after the outcome is committed; the function
+	// must not block. After a panic of the function, the worker logs and continues, and [Worker.HookPanics] counts the
+	// panic. A panic in Begin fails the attempt, like a panic in the handler.
 	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
 }
 
@@ -41,7 +41,7 @@ const (
 
 	WaitingForChildren Settlement = "waiting_for_children" // the attempt continues when its upstreams have ended
 	Suspended          Settlement = "suspended"            // the attempt continues when signals have arrived
-	Skipped            Settlement = "skipped"              // the upstreams can no longer satisfy it: the execution ended
+	Skipped            Settlement = "skipped"              // the upstream group can no longer be satisfied: the execution ended
 )
 
 // HookPanics returns how many functions returned by [Hooks].Begin have panicked so far.

@@ -93,7 +93,8 @@ func (r *run) empty(ctx context.Context, l *lane) (handled int, err error) {
 const shortLane = 100
 
 // lookFromHead makes the next claim look from the head of the lane, since a handler may have created work of a higher
-// priority. A claimer without scan positions does so anyway. A claimer with scan positions would look after them first.
+// priority. A claimer without scan positions does so anyway. A claimer with scan positions would look after its
+// positions first.
 func (r *run) lookFromHead(l *lane, handled int) (err error) {
 	if handled > shortLane {
 		l.claimer.Wake()
@@ -126,7 +127,7 @@ func (r *run) completeAndClaim(ctx context.Context, l *lane, t *task) ([]engine.
 	if err := t.completed(outcomes[0]); err != nil {
 		return nil, errors.Join(err, r.giveBackClaimed(ctx, claimed))
 	}
-	if t.settlement == "" { // its result was refused
+	if t.settlement == "" { // the result was refused
 		return claimed, r.settleHere(t)
 	}
 	r.forget([]*task{t})

@@ -26,7 +26,7 @@ type kindOptions struct {
 //
 // The worker then claims the kind apart from the other kinds of its lane, up to the number of free handlers. The rest
 // stays in the lane for other workers, and doesn't keep this worker from claiming other kinds. Priorities order the
-// kind's work, but no longer apply between this kind and others in the lane.
+// kind's work, but no longer apply between the kind and others in the lane.
 func Concurrency(n int) HandleOption {
 	return func(o *kindOptions) { o.concurrency, o.most = true, n }
 }
@@ -36,7 +36,7 @@ func Concurrency(n int) HandleOption {
 // result, a [Fail], and the error of a wait or a delay keep their meaning. The time starts again when an attempt continues.
 //
 // Timeout is local to this worker, and depends on the handler to return. AttemptTimeout of [policy.Execution] is stored
-// with the execution, and applies even if the handler ignores its context or its worker is gone.
+// with the execution, and applies even if the handler ignores its context or the worker is gone.
 func Timeout(d time.Duration) HandleOption {
 	return func(o *kindOptions) { o.timeout, o.after = true, d }
 }
@@ -81,7 +81,7 @@ type slots struct {
 	wanted atomic.Bool  // the fetcher waits for a free one
 }
 
-// limits are the slots taken by each execution of a claimer: the slots of its kind and of its lane. Without slots there
+// limits are the slots taken by each execution of a claimer: the slots of the kind and of the lane. Without slots there
 // is no limit.
 type limits []*slots
 
@@ -100,7 +100,7 @@ func (l limits) take(n int) {
 	}
 }
 
-// full reports whether no slot is free. If so, the next slot given back wakes the fetcher.
+// full reports whether no slot is free. If so, the next slot given back notifies the fetcher.
 func (l limits) full() bool {
 	for _, s := range l {
 		if one := (limits{s}); one.free(1) == 0 {
@@ -113,7 +113,7 @@ func (l limits) full() bool {
 	return false
 }
 
-// giveBack gives back slots. It reports whether the fetcher waits for one.
+// giveBack gives back slots, and reports whether the fetcher waits for one.
 func (l limits) giveBack(n int) (wanted bool) {
 	if n == 0 {
 		return false

@@ -15,17 +15,17 @@ type lane struct {
 	name    id.LaneID
 	kinds   []string // to claim
 	claimer claimer
-	slots   limits               // of the kind and of the lane, if they have any
-	again   bool                 // another one has the same name, and logs its pauses
+	slots   limits               // of the kind and of the lane, if any
+	again   bool                 // another one has the same name, and logs the pauses
 	woken   atomic.Bool          // a notification reports work
 	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued
 
 	// Fields of the fetcher's goroutine:
-	due      bool // it may have work
+	due      bool // there may be work
 	expected bool // due because of a notification
 	taken    int  // executions claimed; the lane with the fewest comes first
 
-	halt      state.Halt // why its last claim took nothing, if halted
+	halt      state.Halt // why the last claim took nothing, if halted
 	restUntil time.Time  // when a halted lane may be claimed from again
 	resting   bool       // notified during the rest; a timer wakes the fetcher at the end
 }
@@ -36,7 +36,7 @@ func (r *run) hear(name id.LaneID) {
 	r.wakeLane(name)
 }
 
-// wakeLane wakes the fetcher for a lane, or for all lanes if name is empty.
+// wakeLane notifies the fetcher of a lane, or of all lanes if name is empty.
 func (r *run) wakeLane(name id.LaneID) {
 	for _, l := range r.lanes {
 		if name == "" || name == l.name {
@@ -81,8 +81,8 @@ func (f *fetcher) anyDue() bool {
 	return due
 }
 
-// rests reports whether to skip a halted lane despite notifications. Creating work on a paused lane sends them again
-// and again, and so does resuming the lane.
+// rests reports whether to skip a halted lane despite notifications. Creating work on a paused lane notifies again and
+// again, and so does resuming the lane.
 func (f *fetcher) rests(l *lane) bool {
 	left := time.Until(l.restUntil)
 	if l.halt == state.NotHalted || left <= 0 {
@@ -122,7 +122,7 @@ func (f *fetcher) dueAll() {
 	}
 }
 
-// look polls all lanes for queued work in one statement, unless this process's background work has done so. Only lanes
+// look polls all lanes for queued work in one statement, unless the process's background work has done so. Only lanes
 // with work are claimed from, so an idle worker sends hardly any statements.
 func (f *fetcher) look(ctx context.Context) {
 	if at := time.Duration(f.polledAt.Load()); at > 0 && time.Since(f.began)-at < 2*f.cfg.PollInterval {

@@ -24,8 +24,8 @@ func (j Job[In]) Delay(d time.Duration) error { return &later{verdict: delay, by
 //
 //	return out, job.WaitForChildren()
 //
-// Use WaitForChildren in a flow member with upstreams added while it ran. If they have already ended, the attempt runs
-// again at once. If they can no longer satisfy the group, the execution is skipped. See
+// Use WaitForChildren in a flow member with upstreams added while it ran. If all have already ended, the attempt runs
+// again at once. If the group can no longer be satisfied, the execution is skipped. See
 // [engine.Engine.WaitForChildren].
 func (j Job[In]) WaitForChildren() error { return &later{verdict: await} }
 

@@ -45,13 +45,13 @@ func (r *run) perform(t *task, goroutine int64) {
 			r.wakeFetcher()
 		}
 		if byFetcher {
-			return // it reduces the load
+			return // the fetcher reduces the load
 		}
 		if r.load.Add(-1) == r.refillAt.Load() {
 			r.wakeFetcher()
 		}
 	}()
-	if err := t.ctx.Err(); err != nil { // it waited too long in the queue
+	if err := t.ctx.Err(); err != nil { // waited too long in the queue
 		t.decide(nil, err)
 		returned = true
 		return

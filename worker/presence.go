@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// presenceInterval is the time between two heartbeats of a worker: three fit into its TTL in the registry.
+	// presenceInterval is the time between two heartbeats of a worker: three fit into the TTL in the registry.
 	presenceInterval = engine.DefaultWorkerTTL / 3
 
 	// presencePause is the shortest time between two heartbeats, however many notifications come.
@@ -37,8 +37,8 @@ type presence struct {
 }
 
 // keepPresence registers the worker, reports its load until stop is closed, and then removes the worker from the
-// registry. Registration never affects leases: a worker runs even if it can't register. ctx is the run's context:
-// keepPresence reports its end at once, since running handlers may take a while.
+// registry. Registration never affects leases: a worker runs even without registration. ctx is the run's context:
+// keepPresence reports the run's end at once, since running handlers may take a while.
 func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 	p := &presence{run: r, name: engine.WorkerName{Instance: r.cfg.Instance}}
 	draining := ctx.Done()
@@ -54,7 +54,7 @@ func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
 		case <-draining:
 			draining, p.stopping = nil, true
 			if r.held.len() == 0 {
-				<-stop // it leaves in a moment
+				<-stop // leave in a moment
 				timer.Stop()
 				p.leave()
 				return
@@ -130,7 +130,7 @@ func (r *run) noteDrained(drained bool) {
 	}
 }
 
-// leave removes the worker from the registry. If this fails, the registration expires soon.
+// leave removes the worker from the registry. After a failure, the registration expires soon.
 func (p *presence) leave() {
 	if !p.tried {
 		return

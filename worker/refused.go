@@ -12,7 +12,7 @@ import (
 // maxRefusals is how often the server may refuse a wait sent alone before its execution fails.
 const maxRefusals = 3
 
-// refusedAgain counts a refusal of the task's wait. It returns true after maxRefusals.
+// refusedAgain counts a refusal of the task's wait, and returns true after maxRefusals.
 func (t *task) refusedAgain(err error) bool {
 	if isRefusalOfData(err) {
 		t.refusals++

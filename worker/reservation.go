@@ -19,8 +19,8 @@ import (
 type Reservation struct {
 	budget.ReserveResult // of the reservation; its Left says how much more there is
 
-	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [budget.SettleSpec]. Set it
-	// before, for example to the id of the answer that was paid for. Default: each call counts.
+	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [budget.SettleSpec]. Set
+	// Key before, for example to the id of the answer that was paid for. Default: each call counts.
 	Key string
 
 	eng     operations
@@ -32,7 +32,7 @@ type Reservation struct {
 }
 
 // Reserve holds amounts of a budget before the handler uses them, on the budgets above it too, such as the budgets of
-// its user and tenant: on all of them, or on none. If the amount does not fit one of them, the result is an
+// its user and tenant: on all these budgets, or on none. If the amount does not fit on one budget, the result is an
 // [budget.HardBreach] and nothing is reserved.
 //
 //	held, err := job.Reserve(ctx, job.Args.Budget, map[string]int64{budget.OutputTokens: 4000})
@@ -50,7 +50,8 @@ type Reservation struct {
 //
 // A handler may hold several reservations at once. When the handler returns, the worker settles the open ones as
 // unused. When a try of a step fails, the worker does so for reservations made with the context of the step's function.
-// If the worker dies, they return when the lease ends. A job for a test reserves nothing and never has a breach.
+// If the worker dies, open reservations return when the lease ends. A job for a test reserves nothing and never has a
+// breach.
 //
 // Errors: as [budget.Reserve]; [fferr.ErrInvalidInput] within a [Turn], whose Engine reserves with its commit.
 func (j Job[In]) Reserve(ctx context.Context, b id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {

@@ -32,7 +32,7 @@ type retrier struct {
 
 	mu      sync.Mutex
 	waiting []*waiting
-	size    int  // number of tasks, including those being tried
+	size    int  // number of tasks, including tasks being tried
 	closed  bool // no more tasks will come
 }
 
@@ -262,8 +262,8 @@ func (a *retrier) try(due []*waiting) {
 	a.postpone(a.offer(left))
 }
 
-// together settles tasks of one verdict in as few calls as possible. If a call fails, it leaves the rest to the next round
-// and halves the batch size of the failed tasks. So a task that cannot be settled is alone in the end.
+// together settles tasks of one verdict in as few calls as possible. After a failed call, together leaves the rest to
+// the next round and halves the batch size of the failed tasks. So a task that cannot be settled is alone in the end.
 func (a *retrier) together(v verdict, due []*waiting) {
 	var open []*waiting
 	for _, w := range due {

@@ -107,7 +107,7 @@ func (s *settler) commit(batch []*task) {
 	for _, v := range []verdict{complete, suspend} {
 		reason = cmp.Or(reason, s.deliver(v))
 		for _, t := range s.groups[v] {
-			if t.verdict == fail { // the server refused its result or its wait
+			if t.verdict == fail { // the server refused the result or the wait
 				s.groups[fail] = append(s.groups[fail], t)
 			}
 		}
@@ -157,7 +157,7 @@ func (r *run) forget(tasks []*task) {
 	r.wakeThrottled(now)
 }
 
-// deliver calls the engine for all tasks of a verdict. It returns the reason if some stay open.
+// deliver calls the engine for all tasks of a verdict, and returns the reason if some stay open.
 func (s *settler) deliver(v verdict) error {
 	tasks := open(s.groups[v], v)
 	if len(tasks) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/stream"
 )
 
-// appendState is what a stream knows about its frames in the database. Only the holder of the lease appends to the
+// appendState is a stream's knowledge about its frames in the database. Only the holder of the lease appends to the
 // stream, and each append says how many frames it expects there. If the answer to an append is lost, the next append
 // with the same expectation shows the outcome. If the new append succeeds, the lost one was not committed, and never
 // will be. If the new append is refused, the number of frames shows which of the lost ones was committed.
@@ -24,9 +24,9 @@ type appendState struct {
 	tries     []try // appends behind count whose outcome is unknown
 
 	queued bool // in the appender's queue
-	flying bool // a call of the appender has frames of it
-	held   bool // a transaction of the handler appends to it
-	busy   bool // its attempt was locked at the last append
+	flying bool // a call of the appender has frames of the stream
+	held   bool // a transaction of the handler appends to the stream
+	busy   bool // the attempt was locked at the last append
 	alone  int  // frames to append one by one, after the server refused one
 	lost   error
 
@@ -142,8 +142,8 @@ func isRefused(err error) bool {
 	return ok && isRefusal(refusal.Code) || errors.Is(err, fferr.ErrBusy)
 }
 
-// refuse records that the server refused some of the first n frames. They are appended one by one, leaving out each
-// refused one.
+// refuse records that the server refused some of the first n frames. The frames are appended one by one, leaving out
+// each refused one.
 func (s *Stream) refuse(n int, err error) {
 	if n > 1 {
 		s.alone = n

@@ -47,7 +47,7 @@ func (t *TurnTx) WriteFrame(_ context.Context, f stream.FrameSpec) error {
 type joint struct {
 	stream *Stream
 	try
-	count int64 // of the stream's frames, if it is committed
+	count int64 // of the stream's frames, once committed
 }
 
 // appendFrames appends the turn's frames in its transaction, after the frames in the stream's buffer.
@@ -132,7 +132,7 @@ func (s *Stream) join(ctx context.Context, eng frameAppender, others []stream.Fr
 	return j, nil
 }
 
-// append appends the frames in the buffer and others. It reports whether there were any.
+// append appends the frames in the buffer and others, and reports whether there were any.
 func (j *joint) append(ctx context.Context, eng frameAppender, others []stream.FrameSpec) (bool, error) {
 	s := j.stream
 	for {
@@ -157,7 +157,7 @@ func (j *joint) append(ctx context.Context, eng frameAppender, others []stream.F
 		case isMoved:
 			committed, _ := s.moved(moved.Frames)
 			s.mu.Unlock()
-			if committed.turn != nil && committed.turn == j.turn { // its step will be found, too
+			if committed.turn != nil && committed.turn == j.turn { // the step will be found, too
 				return false, nil
 			}
 			continue

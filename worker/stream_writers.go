@@ -77,7 +77,7 @@ func unfinished(text []byte) int {
 	return 0
 }
 
-// writeRests writes what the stream's writers have kept back. The caller holds the mutex.
+// writeRests writes the bytes kept back by the stream's writers. The caller holds the mutex.
 func (s *Stream) writeRests() {
 	for _, w := range s.writers {
 		if len(w.rest) > 0 && s.err == nil {
@@ -104,7 +104,7 @@ func (s *Stream) maxPayload() int {
 //
 //	log := slog.New(job.Stream().LogHandler(nil))
 //
-// If the buffer is full, a record waits until it fits, the lease is lost or its context ends.
+// If the buffer is full, a record waits until it fits, the lease is lost or the record's context ends.
 func (s *Stream) LogHandler(o *slog.HandlerOptions) slog.Handler {
 	return &logHandler{Handler: slog.NewJSONHandler(io.Discard, o), stream: s, options: o}
 }

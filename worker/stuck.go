@@ -45,7 +45,7 @@ func (r *run) isOver(t *task, now time.Time) bool {
 	return limited && now.Sub(r.began)-time.Duration(t.startedAt.Load()) >= limit
 }
 
-// stuck returns the tasks whose handlers have run for a time after isOver first held. It returns each once.
+// stuck returns the tasks whose handlers have run for a time after isOver first held, each once.
 func (h *holding) stuck(now time.Time, after time.Duration, isOver func(*task) bool) []*task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *run) reportStuck(stuck []*task, now time.Time) {
 	for _, t := range stuck {
 		goroutine := t.goroutine.Load()
 		if goroutine == 0 {
-			continue // it has returned in the meantime
+			continue // returned in the meantime
 		}
 		cause := context.Cause(t.ctx)
 		if cause == nil {

@@ -17,7 +17,7 @@ type task struct {
 	work   engine.Claimed
 	handle handler
 
-	claimAsked time.Time // when its claim began
+	claimAsked time.Time // when the claim began
 
 	// ctx is the handler's context. It ends with a cause: lease lost, attempt timed out, or worker shut down.
 	ctx    context.Context
@@ -43,7 +43,7 @@ type task struct {
 	goroutine atomic.Int64 // runs the handler; 0 while none does
 	startedAt atomic.Int64 // when the handler was started, since the run's beginning
 
-	lost atomic.Pointer[error] // why the lease is lost; nil while it may be alive
+	lost atomic.Pointer[error] // why the lease is lost; nil while possibly alive
 
 	// Owned by holding, under its lock.
 	slot      int
@@ -51,14 +51,14 @@ type task struct {
 	asked     time.Time // when the call began that claimed or last renewed the lease
 	overSince time.Time // when the handler's context was first seen ended
 	saidStuck bool
-	blocked   bool // other transactions had locked its row at the last renewal
+	blocked   bool // other transactions had locked the row at the last renewal
 }
 
 // verdict selects the engine call that settles a task.
 type verdict int
 
 const (
-	abandon  verdict = iota // nothing to call: the lease is lost, a turn has settled it, or the engine ends the attempt
+	abandon  verdict = iota // nothing to call: the lease is lost or settled by a turn, or the engine ends the attempt
 	complete                // success
 	fail                    // failure
 	delay                   // unfinished; continues later
@@ -73,7 +73,7 @@ func newTask(base context.Context, work engine.Claimed, handle handler, calledAt
 	t := &task{work: work, handle: handle, claimAsked: calledAt, renewed: receivedAt, asked: calledAt}
 	t.ctx, t.cancel = context.WithCancelCause(base)
 	if !work.TimeoutAt.IsZero() {
-		// Both instants are from the database's clock. Only their difference is measured by this one.
+		// Both instants are from the database's clock. Only their difference is measured by the process's clock.
 		claimedAt := work.ExpiresAt.Add(-work.Lease.TTL)
 		t.ctx, t.free = context.WithDeadlineCause(t.ctx, calledAt.Add(work.TimeoutAt.Sub(claimedAt)), ErrAttemptTimeout)
 	}
@@ -112,7 +112,7 @@ func isFail(err error) bool {
 	return ok
 }
 
-// end cancels the handler's context and frees its timer.
+// end cancels the handler's context and frees the timer.
 func (t *task) end() {
 	t.cancel(nil)
 	if t.free != nil {

@@ -22,7 +22,7 @@ type kindOnLane struct {
 }
 
 // watchUnserved logs work in the worker's lanes without a handler here, without a registered worker for its kind, and
-// unclaimed for a minute, until ctx ends. It logs each kind once, and again if some was claimed in between.
+// unclaimed for a minute, until ctx ends. watchUnserved logs each kind once, and again if some was claimed in between.
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
 	var before, told map[kindOnLane]engine.WaitingKind
