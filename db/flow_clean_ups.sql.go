@@ -161,7 +161,7 @@ type ListUnendedParams struct {
 	PageSize     int64
 }
 
-// ListUnended returns the unended members of a flow, in the order of their ids. No row: all have ended.
+// ListUnended returns the unfinished members of a flow, in the order of their ids. No row: all have ended.
 //
 // Used by: engine.CancelFlow, engine.RequestFlowCancel.
 // Locks: none.

@@ -130,7 +130,7 @@ type ListSiblingsRow struct {
 	Others      []pgtype.UUID
 }
 
-// ListSiblings returns the unended, uncounted upstreams of decided groups, by ord of the group, each with the other
+// ListSiblings returns the unfinished, uncounted upstreams of decided groups, by ord of the group, each with the other
 // dependent executions.
 //
 // Used by: upkeep.CancelSiblings.

@@ -15,7 +15,7 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id
 ),
 listed AS (
-    -- The unended executions, with their queue entries.
+    -- The unfinished executions, with their queue entries.
     SELECT
         i.partition_key,
         i.execution_id,

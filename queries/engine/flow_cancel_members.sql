@@ -1,8 +1,8 @@
 -- name: LockMembers :many
--- LockMembers locks the unended members of a flow, by id. With pending_only running and suspended members are skipped;
--- with noted_only, so are members no request to cancel the flow lists. The given clean-ups are skipped. No row: there
--- is none. The caller holds the flow's exclusive lock, so no member is missed: none is added or replayed in the
--- meantime. attempt_index: the pointer of the locked row.
+-- LockMembers locks the unfinished members of a flow, by id. With pending_only running and suspended members are
+-- skipped; with noted_only, so are members no request to cancel the flow lists. The given clean-ups are skipped. No
+-- row: there is none. The caller holds the flow's exclusive lock, so no member is missed: none is added or replayed in
+-- the meantime. attempt_index: the pointer of the locked row.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: L0 held; L1 waits (execution rows FOR NO KEY UPDATE by (partition_key, execution_id)).

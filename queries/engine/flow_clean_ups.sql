@@ -81,7 +81,7 @@ LEFT JOIN LATERAL (
 ) AS u ON true;
 
 -- name: ListUnended :many
--- ListUnended returns the unended members of a flow, in the order of their ids. No row: all have ended.
+-- ListUnended returns the unfinished members of a flow, in the order of their ids. No row: all have ended.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none.

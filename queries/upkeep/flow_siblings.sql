@@ -106,7 +106,7 @@ LEFT JOIN LATERAL (
 ) AS g ON true;
 
 -- name: ListSiblings :many
--- ListSiblings returns the unended, uncounted upstreams of decided groups, by ord of the group, each with the other
+-- ListSiblings returns the unfinished, uncounted upstreams of decided groups, by ord of the group, each with the other
 -- dependent executions.
 --
 -- Used by: upkeep.CancelSiblings.

@@ -52,7 +52,7 @@ SELECT
     greatest(f.changed_at_ms, m.ended_at_ms, g.ended_at_ms)::bigint AS changed_at_ms,
     f.retention_ms::bigint AS retention_ms,
     coalesce(m.members, 0)::bigint AS members,
-    (f.untouched OR u.unended IS NOT NULL)::boolean AS in_use,
+    (f.untouched OR u.unfinished IS NOT NULL)::boolean AS in_use,
     (b.listed IS NOT NULL OR p.pending IS NOT NULL)::boolean AS unfinished
 FROM input AS i
 CROSS JOIN LATERAL (
@@ -72,7 +72,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f
 LEFT JOIN LATERAL (
-    SELECT true AS unended
+    SELECT true AS unfinished
     FROM ff_exec_core AS e
     WHERE
         e.partition_key = i.partition_key
@@ -89,7 +89,7 @@ LEFT JOIN LATERAL (
     WHERE
         e.partition_key = i.partition_key
         AND e.flow_id = i.flow_id
-        AND u.unended IS NULL
+        AND u.unfinished IS NULL
 ) AS m ON true
 LEFT JOIN LATERAL (
     SELECT max(e.ended_at_ms) AS ended_at_ms
@@ -97,7 +97,7 @@ LEFT JOIN LATERAL (
     WHERE
         e.partition_key = i.partition_key
         AND e.flow_id = i.flow_id
-        AND u.unended IS NULL
+        AND u.unfinished IS NULL
 ) AS g ON true
 LEFT JOIN LATERAL (
     SELECT true AS listed
