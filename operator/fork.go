@@ -86,7 +86,8 @@ func originOf(ctx context.Context, c *core.Core, tx *core.Txn, x id.ExecutionID)
 	}, nil
 }
 
-// copySteps copies the finished steps of an execution that began before a named one, or all of them, to its fork.
+// copySteps copies the finished steps of an execution that began before a named one, or all finished steps, to its
+// fork.
 func copySteps(ctx context.Context, c *core.Core, tx *core.Txn, x, fork id.ExecutionID, before string) error {
 	copied, err := c.Q.CopySteps(ctx, tx, db.CopyStepsParams{
 		PartitionKey: x.Partition(), ExecutionID: x.UUID(), Before: before,
