@@ -196,6 +196,9 @@ func (s *ExecutionSnapshot) setLimitWait(row *db.GetExecutionRow) {
 	}
 }
 
+// anySnapshotOf is [snapshotOf] for package explain, which reads the row together with others.
+func anySnapshotOf(x id.ExecutionID, row *db.GetExecutionRow) (any, error) { return snapshotOf(x, row) }
+
 // vectorOf maps the stored state. The first unknown literal is the error.
 func vectorOf(row *db.GetExecutionRow, raw *rawExecution) (v state.Vector, err error) {
 	if v.Phase, err = normalise.LifecyclePhase(row.LifecyclePhase); err != nil {

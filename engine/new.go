@@ -73,5 +73,6 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 		},
 	}
 	c.SetCreator(func(c *core.Core) any { return creator{e.on(c)} })
+	c.SetSnapshot(anySnapshotOf)
 	return e, nil
 }

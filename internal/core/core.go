@@ -68,6 +68,7 @@ type Core struct {
 
 	memories *memories
 	creator  func(*Core) any // a [Creator]
+	snapshot func(id.ExecutionID, *db.GetExecutionRow) (any, error)
 }
 
 // New returns a core on a pool.

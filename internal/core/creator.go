@@ -42,6 +42,19 @@ func CreatorOf[S any](c *Core) Creator[S] { return c.creator(c).(Creator[S]) }
 // SetCreator sets the function that returns the creator bound to a core.
 func (c *Core) SetCreator(creator func(*Core) any) { c.creator = creator }
 
+// SetSnapshot sets the function that decodes a row of [db.Queries.GetExecution] into the engine's ExecutionSnapshot, which this
+// package can't name.
+func (c *Core) SetSnapshot(snapshot func(id.ExecutionID, *db.GetExecutionRow) (any, error)) { c.snapshot = snapshot }
+
+// SnapshotOf decodes a row of [db.Queries.GetExecution] into S, the engine's ExecutionSnapshot.
+func SnapshotOf[S any](c *Core, x id.ExecutionID, row *db.GetExecutionRow) (*S, error) {
+	s, err := c.snapshot(x, row)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*S), nil
+}
+
 // A Template is an execution to create, in the form of columns.
 type Template struct {
 	Namespace, Lane, Kind string

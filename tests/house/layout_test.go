@@ -62,6 +62,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"schedule":           append([]string{"engine", "internal/core", "internal/schedules"}, core...),
 		"internal/schedules": append([]string{"internal/core", "internal/cron"}, core...),
 		"limit":              append([]string{"engine", "internal/core"}, core...),
+		"explain":            append([]string{"engine", "internal/budgets", "internal/core"}, core...),
 		"interop":            append([]string{"engine", "internal/core", "internal/gate", "internal/pgtx"}, core...),
 		"operator":           append([]string{"engine", "internal/bytea", "internal/core", "internal/document", "internal/pgtx"}, core...),
 		"stream":             append([]string{"engine", "internal/core", "internal/pgtx", "internal/streams"}, core...),

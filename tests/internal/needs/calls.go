@@ -3,7 +3,7 @@
 package needs
 
 // Capabilities lists the packages above engine whose functions take an engine.
-var Capabilities = []string{"budget", "limit", "schedule", "stream", "operator", "interop"}
+var Capabilities = []string{"explain", "budget", "limit", "schedule", "stream", "operator", "interop"}
 
 // Calls has the roles each call belongs to. A role has the rights of its calls and of a reader. Calls of packages other
 // than engine carry the package's name.
@@ -34,6 +34,7 @@ var Calls = map[string][]string{
 		"limit.Describe", "limit.Keys", "limit.All",
 		"schedule.Describe", "schedule.All",
 		"Engine.DescribeSequence", "Engine.ListSequenceMembers", "Engine.SequenceMembers", "Engine.Sequences",
+		"explain.Codes", "explain.Execution",
 		"budget.All", "budget.Get",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
 		"stream.Count", "stream.Handler", "stream.Read", "stream.ReadSummary", "stream.Tail",

@@ -1,0 +1,424 @@
+-- name: GetSurroundings :one
+-- GetSurroundings returns facts around an execution: the pause of its lane, its queue entry and the entries before it, its grant,
+-- the session that holds its row, the last failed attempt, its progress, the pause or call it is in, and the held background
+-- jobs. ahead counts up to 1,001 entries, by_priority those of a higher priority among them. No row: the execution does not
+-- exist.
+--
+-- Used by: explain.Execution.
+-- Locks: none.
+SELECT
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
+    coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
+    coalesce(h.reason, '')::text AS pause_reason,
+    EXISTS (
+        SELECT
+        FROM ffx_ready AS r
+        WHERE
+            r.lane_id = e.lane_id
+            AND r.rank = - e.priority::bigint
+            AND r.created_at_ms = e.created_at_ms
+            AND r.execution_id = e.execution_id
+    ) AS queued,
+    q.ahead::integer AS ahead,
+    q.by_priority::integer AS by_priority,
+    coalesce(b.blocked_at_ms, 0)::bigint AS blocked_at_ms,
+    coalesce(g.worker_id, '')::text AS grantee,
+    coalesce(g.expires_at_ms, 0)::bigint AS granted_until_ms,
+    coalesce(l.pid, 0)::integer AS locked_by,
+    coalesce(l.application_name, '')::text AS locked_by_name,
+    coalesce(l.age_ms, -1)::bigint AS locked_for_ms,
+    coalesce(f.attempt_index, -1)::integer AS failed_attempt,
+    coalesce(f.reason, '')::text AS failure,
+    coalesce(e.raw_fields ->> 'progress_pct', '')::text AS progress,
+    coalesce(e.raw_fields ->> 'progress_message', '')::text AS progress_message,
+    coalesce(substring(s.ffx_continuation_pointer FROM '^ffx_call:(.*)$'), '')::text AS call_step,
+    coalesce(p.name, '')::text AS pause_step,
+    -- The jobs that a live process holds. The table has a row for each job.
+    ARRAY(SELECT j.name FROM ffx_job AS j WHERE j.held_until_ms > ffx_now_ms(sqlc.narg(now_ms)))::text[] AS held_jobs
+FROM ff_exec_core AS e
+LEFT JOIN ffx_pause AS h ON h.subject = 'lane' AND h.name = e.lane_id
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS ahead,
+        count(*) FILTER (WHERE o.higher) AS by_priority
+    FROM (
+        SELECT t.rank < - e.priority::bigint AS higher
+        FROM ffx_ready AS t
+        WHERE
+            e.eligibility_state = 'eligible_now'
+            AND t.lane_id = e.lane_id
+            AND (t.rank, t.created_at_ms, t.execution_id) < (- e.priority::bigint, e.created_at_ms, e.execution_id)
+        LIMIT 1001
+    ) AS o
+) AS q
+LEFT JOIN LATERAL (
+    SELECT t.blocked_at_ms
+    FROM ffx_blocked AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND e.lifecycle_phase = 'runnable'
+    LIMIT 1
+) AS b ON true
+LEFT JOIN LATERAL (
+    SELECT
+        t.worker_id,
+        t.expires_at_ms
+    FROM ff_claim_grant AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.expires_at_ms > ffx_now_ms(sqlc.narg(now_ms))
+    ORDER BY t.issued_at_ms DESC
+    LIMIT 1
+) AS g ON true
+LEFT JOIN LATERAL (
+    -- A transaction that has locked or changed the row, and has not ended. Several sharers have an id of their own instead.
+    SELECT
+        t.pid,
+        a.application_name,
+        extract(epoch FROM clock_timestamp() - a.xact_start) * 1000 AS age_ms
+    FROM pg_catalog.pg_locks AS t
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = t.pid
+    WHERE
+        e.xmax::text <> '0'
+        AND t.locktype = 'transactionid'
+        AND t.mode = 'ExclusiveLock'
+        AND t.granted
+        AND t.transactionid = e.xmax
+    LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    SELECT
+        t.attempt_index,
+        t.raw_fields ->> 'failure_reason' AS reason
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index <= e.attempt_index
+        AND t.raw_fields ? 'failure_reason'
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS f ON true
+LEFT JOIN ff_suspension_current AS s
+    ON s.partition_key = e.partition_key
+    AND s.execution_id = e.execution_id
+    AND s.ffx_open_since_ms IS NOT NULL
+LEFT JOIN LATERAL (
+    -- The step that stored the end of the delay. Of many steps a thousand are examined.
+    SELECT o.name
+    FROM (
+        SELECT
+            t.name,
+            t.result
+        FROM ffx_step AS t
+        WHERE
+            t.partition_key = e.partition_key
+            AND t.execution_id = e.execution_id
+            AND e.eligibility_state = 'not_eligible_until_time'
+            AND t.outcome = 'slept'
+        LIMIT 1000
+    ) AS o
+    WHERE o.result = convert_to(e.ffx_delay_until_ms::text, 'UTF8')
+    LIMIT 1
+) AS p ON true
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id;
+
+-- name: ListHindrances :many
+-- ListHindrances returns executions that an execution waits for: unfinished upstreams, or failed ones of a skipped execution, and
+-- unfinished called ones. It returns up to six of each relation, of at most 1,000 examined. total counts those found.
+--
+-- Used by: explain.Execution.
+-- Locks: none. The called executions span partitions.
+WITH self AS (
+    -- The execution.
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.flow_id,
+        e.lifecycle_phase,
+        e.eligibility_state,
+        e.public_state
+    FROM ff_exec_core AS e
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+),
+upstreams AS (
+    -- Its upstreams, if it waits for some or was skipped because of one.
+    SELECT
+        'upstream' AS relation,
+        d.partition_key,
+        d.upstream_eid AS execution_id
+    FROM self AS e
+    CROSS JOIN LATERAL (
+        SELECT
+            x.partition_key,
+            x.upstream_eid
+        FROM ff_edge AS x
+        WHERE
+            x.downstream_eid = e.execution_id
+            AND (x.partition_key = e.partition_key OR x.partition_key IS NULL)
+            AND x.flow_id = e.flow_id
+            AND (e.public_state = 'skipped' OR e.eligibility_state = 'blocked_by_dependencies')
+        LIMIT 1000
+    ) AS d
+),
+called AS (
+    -- The executions that its open call has created.
+    SELECT
+        'called' AS relation,
+        unnest(t.called_partition_keys) AS partition_key,
+        unnest(t.called_execution_ids) AS execution_id
+    FROM self AS e
+    JOIN ff_suspension_current AS s ON s.partition_key = e.partition_key AND s.execution_id = e.execution_id
+    CROSS JOIN LATERAL (
+        SELECT
+            o.called_partition_keys,
+            o.called_execution_ids
+        FROM ffx_step AS o
+        WHERE
+            o.partition_key = e.partition_key
+            AND o.execution_id = e.execution_id
+            AND o.name = substr(s.ffx_continuation_pointer, length('ffx_call:') + 1)
+            AND o.outcome = 'called'
+        LIMIT 1
+    ) AS t
+    WHERE
+        e.lifecycle_phase = 'suspended'
+        AND s.ffx_open_since_ms IS NOT NULL
+        AND s.ffx_continuation_pointer LIKE 'ffx_call:%'
+),
+awaited AS (
+    -- Both, with their state. One that ended is only of interest as the cause of a skip.
+    SELECT
+        a.relation,
+        a.partition_key,
+        a.execution_id,
+        x.kind,
+        x.node,
+        x.public_state,
+        x.failure,
+        count(*) FILTER (WHERE x.open) OVER (PARTITION BY a.relation) AS open,
+        count(*) OVER (PARTITION BY a.relation) AS total,
+        row_number() OVER (PARTITION BY a.relation ORDER BY x.open DESC, x.public_state, a.execution_id) AS nth
+    FROM (
+        SELECT * FROM upstreams
+        UNION ALL
+        SELECT * FROM called
+    ) AS a
+    CROSS JOIN LATERAL (
+        SELECT
+            coalesce(t.raw_fields ->> 'execution_kind', '') AS kind,
+            coalesce(t.raw_fields ->> 'ffx_node_key', '') AS node,
+            t.public_state,
+            coalesce(t.raw_fields ->> 'failure_reason', t.cancellation_reason, '') AS failure,
+            t.lifecycle_phase NOT IN ('terminal', 'cancelled') AS open
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = a.partition_key
+            AND t.execution_id = a.execution_id
+        LIMIT 1
+    ) AS x
+)
+SELECT
+    w.relation::text AS relation,
+    w.partition_key::smallint AS partition_key,
+    w.execution_id::uuid AS execution_id,
+    w.kind::text AS kind,
+    w.node::text AS node,
+    w.public_state::text AS public_state,
+    w.failure::text AS failure,
+    w.open::bigint AS open,
+    w.total::bigint AS total
+FROM awaited AS w
+WHERE w.nth <= 6
+ORDER BY
+    w.relation,
+    w.nth;
+
+-- name: ListGateFacts :many
+-- ListGateFacts returns the limit that an execution waits for, with its rule and up to five executions that hold units, or
+-- without a holder. A quota policy has a rule and no name. No row: it waits for no limit. in_use counts the units of at most 1,001
+-- holders.
+--
+-- Used by: explain.Execution.
+-- Locks: none. The holders span partitions.
+WITH gate AS (
+    -- The key that it waits for.
+    SELECT
+        e.ffx_gate_id AS gate_id,
+        coalesce((e.ffx_limit_units)[array_position(e.ffx_limit_ids, e.ffx_gate_id)], 1) AS wanted,
+        k.partition_key,
+        k.namespace,
+        coalesce(k.limit_name, '') AS name,
+        k.key,
+        k.next_at_ms,
+        coalesce(l.units, q.units) AS units,
+        coalesce(l.window_ms, q.window_ms) AS window_ms
+    FROM ff_exec_core AS e
+    LEFT JOIN ffx_gate AS k
+        ON k.partition_key = get_byte(uuid_send(e.ffx_gate_id), 0)
+        AND k.gate_id = e.ffx_gate_id
+    LEFT JOIN ffx_limit AS l ON l.namespace = k.namespace AND l.name = k.limit_name
+    LEFT JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN t.active_concurrency_cap > 0 THEN t.active_concurrency_cap
+                ELSE t.max_requests_per_window
+            END AS units,
+            CASE WHEN t.active_concurrency_cap > 0 THEN NULL ELSE t.requests_per_window_seconds * 1000 END AS window_ms
+        FROM ff_quota_policy AS t
+        WHERE
+            t.partition_key = e.ffx_quota_partition
+            AND e.ffx_quota_policy_id = e.ffx_gate_id
+            AND t.quota_policy_id = e.ffx_quota_policy_id::text
+        LIMIT 1
+    ) AS q ON true
+    WHERE
+        e.partition_key = @partition_key
+        AND e.execution_id = @execution_id
+        AND e.eligibility_state = 'blocked_by_quota'
+),
+holders AS (
+    -- The executions with units in use, the longest first.
+    SELECT
+        u.execution_partition_key,
+        u.execution_id,
+        u.units,
+        u.admitted_at_ms,
+        coalesce(c.worker_instance_id, '') AS instance
+    FROM gate AS g
+    CROSS JOIN LATERAL (
+        SELECT
+            t.execution_partition_key,
+            t.execution_id,
+            t.units,
+            t.admitted_at_ms
+        FROM ffx_gate_use AS t
+        WHERE
+            t.partition_key = g.partition_key
+            AND t.gate_id = g.gate_id
+            AND NOT t.settled
+        ORDER BY
+            t.admitted_at_ms,
+            t.execution_id
+        LIMIT 1001
+    ) AS u
+    CROSS JOIN LATERAL (
+        SELECT t.attempt_index
+        FROM ff_exec_core AS t
+        WHERE
+            t.partition_key = u.execution_partition_key
+            AND t.execution_id = u.execution_id
+            AND t.ffx_admitted
+        LIMIT 1
+    ) AS e
+    LEFT JOIN LATERAL (
+        SELECT t.worker_instance_id
+        FROM ff_attempt AS t
+        WHERE
+            t.partition_key = u.execution_partition_key
+            AND t.execution_id = u.execution_id
+            AND t.attempt_index <= e.attempt_index
+            AND t.lease_expires_at_ms IS NOT NULL
+        ORDER BY t.attempt_index DESC
+        LIMIT 1
+    ) AS c ON true
+)
+SELECT
+    coalesce(g.namespace, '')::text AS namespace,
+    g.name::text AS name,
+    coalesce(g.key, '')::text AS key,
+    coalesce(g.units, -1)::bigint AS units,
+    coalesce(g.window_ms, 0)::bigint AS window_ms,
+    coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    g.wanted::bigint AS wanted,
+    coalesce((SELECT sum(h.units) FROM holders AS h), 0)::bigint AS in_use,
+    coalesce(o.execution_partition_key, -1)::smallint AS holder_partition_key,
+    o.execution_id AS holder_execution_id,
+    coalesce(o.instance, '')::text AS holder_instance
+FROM gate AS g
+LEFT JOIN LATERAL (
+    SELECT
+        h.execution_partition_key,
+        h.execution_id,
+        h.instance
+    FROM holders AS h
+    ORDER BY
+        h.admitted_at_ms,
+        h.execution_id
+    LIMIT 5
+) AS o ON true;
+
+-- name: GetBudgetWaitedFor :one
+-- GetBudgetWaitedFor returns the budget that an execution waits for. No row: it waits for none, or the budget does not exist.
+--
+-- Used by: explain.Execution.
+-- Locks: none; spans the partitions of budgets.
+SELECT
+    -- include budget_columns
+FROM ff_exec_core AS e
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ff_budget_policy AS t
+    WHERE
+        -- Their partition is computed from the id, by a function the server does not have.
+        t.partition_key = ANY (ARRAY(SELECT generate_series(0, 31)::smallint))
+        AND t.budget_id = e.ffx_gate_id::text
+    LIMIT 1
+) AS b
+-- include budget_usage
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id
+    AND e.eligibility_state = 'blocked_by_budget';
+
+-- name: ListWorkersAround :many
+-- ListWorkersAround returns the registered workers that claim from the lane of an execution, or hold its lease, up to 200, live
+-- ones first. The table has a row for each process, so it is read whole.
+--
+-- Used by: explain.Execution.
+-- Locks: none. Spans partitions.
+SELECT
+    w.worker_instance_id,
+    w.capabilities_csv,
+    w.last_heartbeat_ms,
+    coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
+    coalesce(w.ffx_running, 0)::integer AS running,
+    coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
+    coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
+    (e.lane_id = ANY (w.lanes))::boolean AS claims,
+    EXISTS (
+        SELECT
+        FROM ffx_pause AS p
+        WHERE
+            p.subject = 'worker'
+            AND p.name = w.worker_instance_id
+    ) AS drained
+FROM ff_exec_core AS e
+CROSS JOIN (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS n
+LEFT JOIN LATERAL (
+    SELECT t.worker_instance_id
+    FROM ff_attempt AS t
+    WHERE
+        t.partition_key = e.partition_key
+        AND t.execution_id = e.execution_id
+        AND t.attempt_index <= e.attempt_index
+        AND e.lifecycle_phase = 'active'
+    ORDER BY t.attempt_index DESC
+    LIMIT 1
+) AS a ON true
+JOIN ff_worker_registry AS w ON e.lane_id = ANY (w.lanes) OR w.worker_instance_id = a.worker_instance_id
+WHERE
+    e.partition_key = @partition_key
+    AND e.execution_id = @execution_id
+    AND e.lifecycle_phase IN ('runnable', 'active')
+ORDER BY
+    live DESC,
+    w.worker_instance_id COLLATE "C"
+LIMIT 200;

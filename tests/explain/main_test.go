@@ -1,0 +1,55 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flowfabric/flowfabric-go/explain"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
+
+// causes returns the causes of an execution.
+func causes(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []explain.Cause {
+	t.Helper()
+	why, err := explain.Execution(t.Context(), f.Engine, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !why.At.Equal(f.Time()) {
+		t.Errorf("at %s, want %s", why.At, f.Time())
+	}
+	return why.Causes
+}
+
+// want fails unless the nearest cause has the code, is certain as given, and has all parts in its text. It returns the cause.
+func want(t *testing.T, f *fixture.Fixture, x id.ExecutionID, code explain.Code, certain bool, parts ...string) explain.Cause {
+	t.Helper()
+	all := causes(t, f, x)
+	if len(all) == 0 {
+		t.Fatalf("no cause, want %s", code)
+	}
+	nearest := all[0]
+	if nearest.Code != code || nearest.Certain != certain {
+		t.Fatalf("%s (certain: %v), want %s (%v): %s", nearest.Code, nearest.Certain, code, certain, nearest.Text)
+	}
+	for _, part := range parts {
+		if !strings.Contains(nearest.Text, part) {
+			t.Errorf("the text lacks %q: %s", part, nearest.Text)
+		}
+	}
+	t.Logf("%s: %s %q", nearest.Code, nearest.Text, nearest.Do)
+	return nearest
+}
+
+// codes returns the codes of all causes, the nearest first.
+func codes(t *testing.T, f *fixture.Fixture, x id.ExecutionID) string {
+	t.Helper()
+	var all []string
+	for _, c := range causes(t, f, x) {
+		all = append(all, string(c.Code))
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,88 @@
+package explain
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/explain"
+	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
+	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
+)
+
+func unixMilli(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// registered registers the worker of the fixture with some kinds and capabilities.
+func registered(t *testing.T, f *fixture.Fixture, kinds []string, capabilities ...string) {
+	t.Helper()
+	f.Register(t, func(w *engine.WorkerRegistration) {
+		w.Kinds, w.Capabilities, w.Concurrency, w.Running = kinds, id.NewCapabilities(capabilities...), 2, 2
+	})
+}
+
+func kind(name string, capabilities ...string) func(*engine.ExecutionSpec) {
+	return func(s *engine.ExecutionSpec) {
+		s.Kind, s.Policy = name, &policy.Execution{Capabilities: id.NewCapabilities(capabilities...)}
+	}
+}
+
+func TestMissingWorkersAreNamed(t *testing.T) {
+	f := fixture.NewCloned(t)
+	x := f.Create(t, kind("reszie"))
+	want(t, f, x, explain.NoWorker, true, "No registered worker claims from lane "+string(f.Lane)+".")
+
+	registered(t, f, []string{"resize", "mail"})
+	want(t, f, x, explain.NoHandler, true, "1 worker claims from lane", "none handles kind reszie. Similar: resize.")
+
+	gpu := f.Create(t, kind("resize", "cuda12", "gpu"))
+	registered(t, f, []string{"resize"}, "gpu")
+	want(t, f, gpu, explain.NoCapability, true, "No worker of kind resize has all of {cuda12, gpu}: cuda12 is missing everywhere.")
+
+	if err := operator.DrainWorker(t.Context(), f.Engine, f.Registration().Instance); err != nil {
+		t.Fatal(err)
+	}
+	want(t, f, gpu, explain.WorkersDrained, true, "1 worker of lane")
+	f.Advance(time.Hour)
+	want(t, f, gpu, explain.NoWorker, true)
+}
+
+func TestExecutionsInLineAreCounted(t *testing.T) {
+	f := fixture.NewCloned(t)
+	registered(t, f, nil)
+	first := f.Create(t)
+	want(t, f, first, explain.AboutToStart, false, "It is the first in lane", "2 of 2 places of its workers are taken.")
+	second := f.Create(t)
+	want(t, f, second, explain.InLine, false, "1 execution of lane", "is ahead, 0 by priority")
+	f.Create(t, func(s *engine.ExecutionSpec) { s.Priority = 10 })
+	want(t, f, first, explain.BehindPriority, false, "is ahead, by priority")
+	f.Advance(10 * time.Second)
+	want(t, f, second, explain.InLine, true, "2 executions of lane", "1 by priority")
+}
+
+func TestALostQueueEntryIsNoticed(t *testing.T) {
+	f := fixture.NewCloned(t)
+	registered(t, f, nil)
+	x := f.Create(t)
+	f.Exec(t, "DELETE FROM ffx_ready")
+	want(t, f, x, explain.NoQueueEntry, true, "its queue entry is missing")
+}
+
+func TestALockedRowNamesItsSession(t *testing.T) {
+	f := fixture.NewCloned(t)
+	registered(t, f, nil)
+	x := f.Create(t)
+	tx := f.BeginTx(t)
+	fixture.ExecIn(t, tx, "SET LOCAL application_name = 'ledger-report'")
+	fixture.LockExecution(t, tx, x)
+	fixture.ExecIn(t, tx, "SELECT pg_current_xact_id()")
+	c := causes(t, f, x)[0]
+	if c.Code != explain.Locked || c.Facts["application"] != "ledger-report" {
+		t.Fatalf("%+v", c)
+	}
+	t.Log(c.Text)
+	fixture.Commit(t, tx)
+	want(t, f, x, explain.AboutToStart, false)
+}
