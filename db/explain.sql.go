@@ -37,7 +37,7 @@ CROSS JOIN LATERAL (
     SELECT partition_key, budget_id, policy_json, created_at_ms, updated_at_ms, scope_type, scope_id, enforcement_mode, breach_count, soft_breach_count, last_breach_at_ms, last_breach_dim, next_reset_at_ms
     FROM ff_budget_policy AS t
     WHERE
-        -- Their partition is computed from the id, by a function the server does not have.
+        -- The server has no function for the partition of a budget's id.
         t.partition_key = ANY (ARRAY(SELECT generate_series(0, 31)::smallint))
         AND t.budget_id = e.ffx_gate_id::text
     LIMIT 1
@@ -98,7 +98,7 @@ type GetBudgetWaitedForRow struct {
 	ReservedAmounts    []int64
 }
 
-// GetBudgetWaitedFor returns the budget that an execution waits for. No row: it waits for none, or the budget does not exist.
+// GetBudgetWaitedFor returns the budget in front of a waiting execution. No row: there is none, or the budget does not exist.
 //
 // Passages: budget_columns, budget_usage.
 // Used by: explain.Execution.
@@ -157,7 +157,7 @@ SELECT
     coalesce(e.raw_fields ->> 'progress_message', '')::text AS progress_message,
     coalesce(substring(s.ffx_continuation_pointer FROM '^ffx_call:(.*)$'), '')::text AS call_step,
     coalesce(p.name, '')::text AS pause_step,
-    -- The jobs that a live process holds. The table has a row for each job.
+    -- The jobs of live processes. The table has a row for each job.
     ARRAY(SELECT j.name FROM ffx_job AS j WHERE j.held_until_ms > ffx_now_ms($1))::text[] AS held_jobs
 FROM ff_exec_core AS e
 LEFT JOIN ffx_pause AS h ON h.subject = 'lane' AND h.name = e.lane_id
@@ -197,7 +197,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS g ON true
 LEFT JOIN LATERAL (
-    -- A transaction that has locked or changed the row, and has not ended. Several sharers have an id of their own instead.
+    -- An open transaction with a lock on the row. Several sharers have an id of their own instead.
     SELECT
         t.pid,
         a.application_name,
@@ -230,7 +230,7 @@ LEFT JOIN ff_suspension_current AS s
     AND s.execution_id = e.execution_id
     AND s.ffx_open_since_ms IS NOT NULL
 LEFT JOIN LATERAL (
-    -- The step that stored the end of the delay. Of many steps a thousand are examined.
+    -- The step with the end of the delay. Of many steps a thousand are examined.
     SELECT o.name
     FROM (
         SELECT
@@ -281,7 +281,7 @@ type GetSurroundingsRow struct {
 }
 
 // GetSurroundings returns facts around an execution: the pause of its lane, its queue entry and the entries before it, its grant,
-// the session that holds its row, the last failed attempt, its progress, the pause or call it is in, and the held background
+// the session with a lock on its row, the last failed attempt, the progress, the pause or open call, and the held background
 // jobs. ahead counts up to 1,001 entries, by_priority those of a higher priority among them. No row: the execution does not
 // exist.
 //
@@ -316,7 +316,7 @@ func (q *Queries) GetSurroundings(ctx context.Context, db DBTX, arg GetSurroundi
 
 const listGateFacts = `-- name: ListGateFacts :many
 WITH gate AS (
-    -- The key that it waits for.
+    -- The key.
     SELECT
         e.ffx_gate_id AS gate_id,
         coalesce((e.ffx_limit_units)[array_position(e.ffx_limit_ids, e.ffx_gate_id)], 1) AS wanted,
@@ -442,8 +442,8 @@ type ListGateFactsRow struct {
 	HolderInstance     string
 }
 
-// ListGateFacts returns the limit that an execution waits for, with its rule and up to five executions that hold units, or
-// without a holder. A quota policy has a rule and no name. No row: it waits for no limit. in_use counts the units of at most 1,001
+// ListGateFacts returns the limit in front of a waiting execution, with its rule and up to five executions that hold units, or
+// without a holder. A quota policy has a rule and no name. No row: no limit is in front. in_use counts the units of at most 1,001
 // holders.
 //
 // Used by: explain.Execution.
@@ -496,7 +496,7 @@ WITH self AS (
         AND e.execution_id = $2
 ),
 upstreams AS (
-    -- Its upstreams, if it waits for some or was skipped because of one.
+    -- Its upstreams, while some are unfinished, or after a skip.
     SELECT
         'upstream' AS relation,
         d.partition_key,
@@ -516,7 +516,7 @@ upstreams AS (
     ) AS d
 ),
 called AS (
-    -- The executions that its open call has created.
+    -- The executions of its open call.
     SELECT
         'called' AS relation,
         unnest(t.called_partition_keys) AS partition_key,
@@ -606,7 +606,7 @@ type ListHindrancesRow struct {
 	Total        int64
 }
 
-// ListHindrances returns executions that an execution waits for: unfinished upstreams, or failed ones of a skipped execution, and
+// ListHindrances returns the executions in front of an execution: unfinished upstreams, or failed ones of a skipped execution, and
 // unfinished called ones. It returns up to six of each relation, of at most 1,000 examined. total counts those found.
 //
 // Used by: explain.Execution.
@@ -702,8 +702,8 @@ type ListWorkersAroundRow struct {
 	Drained          bool
 }
 
-// ListWorkersAround returns the registered workers that claim from the lane of an execution, or hold its lease, up to 200, live
-// ones first. The table has a row for each process, so it is read whole.
+// ListWorkersAround returns up to 200 registered workers of the lane of an execution, and the holder of its lease, live ones
+// first. The table has a row for each process, so it is read whole.
 //
 // Used by: explain.Execution.
 // Locks: none. Spans partitions.

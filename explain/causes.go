@@ -50,7 +50,7 @@ func (f *facts) causes() []Cause {
 	return append(causes, f.claimable(waits)...)
 }
 
-// ended says how the execution ended.
+// ended reports the outcome.
 func (f *facts) ended() Cause {
 	e := f.execution
 	ago := span(f.at().Sub(e.EndedAt)) + " ago"
@@ -99,7 +99,7 @@ func by(name string) string {
 	return name
 }
 
-// active says which worker runs the execution, or what became of it.
+// active names the worker of a running execution, or reports a lost lease.
 func (f *facts) active() Cause {
 	e := f.execution
 	if e.Lease == nil {
@@ -139,7 +139,7 @@ func (f *facts) active() Cause {
 	return c
 }
 
-// blame says whether the background job that should have acted runs anywhere.
+// blame adds whether any process runs the background job.
 func (f *facts) blame(c *Cause, job string, overdue time.Duration) {
 	if f.holds(job) {
 		c.Text += " A process does the job " + job + "; it should happen within seconds."
@@ -150,7 +150,7 @@ func (f *facts) blame(c *Cause, job string, overdue time.Duration) {
 	c.Do = append(c.Do, "ff job list")
 }
 
-// locked says which session holds the row of the execution.
+// locked names the session with a lock on the row of the execution.
 func (f *facts) locked() []Cause {
 	if f.around.LockedBy == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (f *facts) locked() []Cause {
 		c.Facts["application"], name = name, name+", "
 	}
 	transaction := "in a transaction"
-	if ms := f.around.LockedForMs; ms >= 0 { // not without the rights to see it
+	if ms := f.around.LockedForMs; ms >= 0 { // negative without the rights to see the age
 		age := time.Duration(ms) * time.Millisecond
 		transaction += " for " + span(age)
 		c.Since, c.Certain = f.at().Add(-age), age > late
@@ -171,7 +171,7 @@ func (f *facts) locked() []Cause {
 	return []Cause{c}
 }
 
-// lane says that the lane is paused, which holds back every execution of it.
+// lane reports a pause of the lane, which stops all its executions.
 func (f *facts) lane() []Cause {
 	if f.around.PausedAtMs == 0 {
 		return nil
@@ -184,7 +184,7 @@ func (f *facts) lane() []Cause {
 	}}
 }
 
-// blocked says that an operator, the route or the lane's state holds the execution back.
+// blocked reports a block by an operator, for want of a capable worker, or with the lane.
 func (f *facts) blocked() Cause {
 	e := f.execution
 	since := core.OptionalTime(&f.around.BlockedAtMs)

@@ -11,7 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// limited says which limit or quota policy is full, or that no process admits by it.
+// limited names the full limit or quota policy, or reports missing background work.
 func (f *facts) limited() Cause {
 	e := f.execution
 	if len(f.gate) == 0 {
@@ -91,7 +91,7 @@ func (f *facts) limited() Cause {
 	return c
 }
 
-// budgeted says which dimensions of the budget are used up.
+// budgeted names the used dimensions of the budget.
 func (f *facts) budgeted() Cause {
 	e := f.execution
 	c := Cause{Code: Budget, Since: e.LastMutationAt, Certain: true, Facts: map[string]string{}}

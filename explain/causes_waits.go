@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// delayed says until when the execution is delayed, and why.
+// delayed reports the end of the delay and the reason.
 func (f *facts) delayed() Cause {
 	e := f.execution
 	left := e.DelayUntil.Sub(f.at())
@@ -37,7 +37,7 @@ func (f *facts) delayed() Cause {
 	return c
 }
 
-// suspended says what the execution waits for.
+// suspended names the signals or the called executions.
 func (f *facts) suspended() Cause {
 	e := f.execution
 	c := Cause{Code: Signal, Certain: true, Since: e.LastMutationAt, Facts: map[string]string{}}
@@ -110,7 +110,7 @@ func ids(of []awaited) (first []id.ExecutionID) {
 	return first
 }
 
-// dependent says which upstreams, or which place in its sequence, the execution waits for.
+// dependent names the unfinished upstreams, or the first execution of the sequence.
 func (f *facts) dependent() Cause {
 	e := f.execution
 	if f.open > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// claimable says why no worker has claimed the execution yet. waits: it is not claimable for another reason, and only missing
-// workers are of interest.
+// claimable explains why no worker has claimed the execution yet. With waits the execution is not claimable for another
+// reason, and only missing workers count.
 func (f *facts) claimable(waits bool) []Cause {
 	missing := f.missing()
 	if waits || len(missing) > 0 {
@@ -36,7 +36,7 @@ func (f *facts) claimable(waits bool) []Cause {
 	return []Cause{f.inLine(waited)}
 }
 
-// inLine says how many executions are ahead.
+// inLine counts the executions ahead.
 func (f *facts) inLine(waited time.Duration) Cause {
 	e := f.execution
 	ahead, byPriority := int(f.around.Ahead), int(f.around.ByPriority)
@@ -78,7 +78,7 @@ func (f *facts) handles(w *db.ListWorkersAroundRow) bool {
 	return len(w.Kinds) == 0 || slices.Contains(w.Kinds, f.execution.Kind)
 }
 
-// missing says why no registered worker can claim the execution; nil if one can.
+// missing explains why no registered worker can claim the execution; nil if one can.
 func (f *facts) missing() []Cause {
 	e := f.execution
 	var drained, live, handling int

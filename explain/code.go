@@ -3,7 +3,7 @@ package explain
 // Code names a kind of [Cause]. Codes are stable.
 type Code string
 
-// The codes of executions that do not wait.
+// The codes of unknown, ended and running executions.
 const (
 	NotFound       Code = "not_found"
 	EndedSuccess   Code = "ended_success"
@@ -12,19 +12,19 @@ const (
 	EndedExpired   Code = "ended_expired"
 	EndedSkipped   Code = "ended_skipped"
 	Running        Code = "running"
-	HolderSilent   Code = "holder_silent" // its worker has stopped reporting
+	HolderSilent   Code = "holder_silent" // no heartbeat of its worker
 )
 
-// The codes of background work that is missing.
+// The codes of missing background work.
 const (
 	LeaseRanOut  Code = "lease_ran_out"
 	DelayOverdue Code = "delay_overdue"
 	WaitOverdue  Code = "wait_overdue"
-	GateAsleep   Code = "gate_asleep" // its limits have room
+	GateAsleep   Code = "gate_asleep" // none of its limits is full
 	NoQueueEntry Code = "no_queue_entry"
 )
 
-// The codes of executions that wait for a time, for others or for people.
+// The codes of executions waiting for a time, for others or for people.
 const (
 	RetryBackoff    Code = "retry_backoff"
 	Delayed         Code = "delayed"
@@ -38,14 +38,14 @@ const (
 	RateFull        Code = "rate_full"
 	Budget          Code = "budget"
 	BlockedOperator Code = "blocked_operator"
-	BlockedRoute    Code = "blocked_route" // no worker has its capabilities, as its scheduler found
+	BlockedRoute    Code = "blocked_route" // its scheduler found no worker with its capabilities
 	BlockedLane     Code = "blocked_lane"
 	LanePaused      Code = "lane_paused"
 	Granted         Code = "granted" // to a worker of FlowFabric's protocol
 	Locked          Code = "locked"  // by a transaction of another session
 )
 
-// The codes of executions that wait for a worker.
+// The codes of claimable executions.
 const (
 	NoWorker       Code = "no_worker"
 	NoHandler      Code = "no_handler"

@@ -18,7 +18,7 @@ type Explanation struct {
 	At        time.Time // the database's time
 }
 
-// Cause is one thing that keeps an execution from running.
+// Cause is one obstacle of an execution.
 type Cause struct {
 	Code    Code
 	Text    string    // one English sentence with names and numbers; programs should use Code
@@ -26,20 +26,19 @@ type Cause struct {
 	Until   time.Time // zero: unknown, or without an end
 	Holders []id.ExecutionID
 	Facts   map[string]string // the values in Text, by name
-	Do      []string          // commands that would help, ready to paste
+	Do      []string          // commands to try, ready to paste
 
-	// Certain is false for a guess: from a worker's heartbeat, from a lock whose transaction may just end, or from the queue of a
-	// busy lane.
+	// Certain is false for a guess from a worker's heartbeat, from a young lock, or from the queue of a busy lane.
 	Certain bool
 }
 
-// maxDepth is how many calls deep an execution is explained: its callee, the callee of that, and one more.
+// maxDepth is the longest chain of calls to follow.
 const maxDepth = 3
 
-// Execution explains why an execution does not run, or that it runs, or how it ended. An execution that does not exist has the
-// cause [NotFound] and no error.
+// Execution explains why an execution does not run, or names its worker or outcome. An unknown execution has the cause
+// [NotFound], and no error is returned.
 //
-// Of an execution that waits for a called one, the causes of the callee follow, up to three calls deep.
+// If the execution waits for a called one, the causes of the callee follow, up to three calls deep.
 //
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. Six plain reads in one round trip for each execution; takes no locks.
 func Execution(ctx context.Context, eng *engine.Engine, x id.ExecutionID) (Explanation, error) {

@@ -18,13 +18,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
-// facts are an execution and what surrounds it.
+// facts are an execution with its surroundings.
 type facts struct {
 	execution *engine.ExecutionSnapshot
 	around    db.GetSurroundingsRow
 	upstreams []awaited // unfinished ones; of a skipped execution all
 	called    []awaited // unfinished ones
-	open      int       // unfinished upstreams or called executions, with those that are not listed
+	open      int       // number of all unfinished upstreams or called executions
 	total     int
 	gate      []db.ListGateFactsRow // one for each holder; empty: it waits for no limit
 	budget    *budgetFacts          // nil: it waits for no budget
@@ -32,7 +32,7 @@ type facts struct {
 	now       int64
 }
 
-// awaited is an execution that another one waits for.
+// awaited is an upstream or a called execution.
 type awaited struct {
 	id      id.ExecutionID
 	name    string // its node or kind
@@ -100,7 +100,7 @@ func read(ctx context.Context, c *core.Core, x id.ExecutionID) (*facts, error) {
 	return f, f.setAwaited(awaited)
 }
 
-// noRow keeps the error of a statement without a row, so that the next ones are read.
+// noRow sets missing for a statement without a row, and returns nil, so the next statements are read.
 func noRow(err error, missing *error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		*missing = err
@@ -175,7 +175,7 @@ func (f *facts) worker(instance id.WorkerInstanceID) *db.ListWorkersAroundRow {
 	return nil
 }
 
-// lacking returns the capabilities that a worker does not have.
+// lacking returns the required capabilities a worker lacks.
 func lacking(w *db.ListWorkersAroundRow, required id.Capabilities) (missing []string) {
 	has := strings.Split(w.CapabilitiesCSV, ",")
 	for _, capability := range required {

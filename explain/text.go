@@ -57,10 +57,10 @@ func are(n int) string {
 	return "are"
 }
 
-// bound is the most that statements count.
+// bound is the largest count of the statements.
 const bound = 1000
 
-// nearest returns the name that is most like another one, or "" if none is: at most two letters differ.
+// nearest returns the most similar name, at most two letters away, or "".
 func nearest(name string, names []string) string {
 	best, fewest := "", 3
 	for _, candidate := range names {
@@ -71,7 +71,7 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// distance is how many insertions, deletions, changes and swaps of neighbours make b of a.
+// distance is the number of insertions, deletions, changes and swaps of neighbours between a and b.
 func distance(a, b string) int {
 	previous, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

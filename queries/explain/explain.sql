@@ -1,6 +1,6 @@
 -- name: GetSurroundings :one
 -- GetSurroundings returns facts around an execution: the pause of its lane, its queue entry and the entries before it, its grant,
--- the session that holds its row, the last failed attempt, its progress, the pause or call it is in, and the held background
+-- the session with a lock on its row, the last failed attempt, the progress, the pause or open call, and the held background
 -- jobs. ahead counts up to 1,001 entries, by_priority those of a higher priority among them. No row: the execution does not
 -- exist.
 --
@@ -33,7 +33,7 @@ SELECT
     coalesce(e.raw_fields ->> 'progress_message', '')::text AS progress_message,
     coalesce(substring(s.ffx_continuation_pointer FROM '^ffx_call:(.*)$'), '')::text AS call_step,
     coalesce(p.name, '')::text AS pause_step,
-    -- The jobs that a live process holds. The table has a row for each job.
+    -- The jobs of live processes. The table has a row for each job.
     ARRAY(SELECT j.name FROM ffx_job AS j WHERE j.held_until_ms > ffx_now_ms(sqlc.narg(now_ms)))::text[] AS held_jobs
 FROM ff_exec_core AS e
 LEFT JOIN ffx_pause AS h ON h.subject = 'lane' AND h.name = e.lane_id
@@ -73,7 +73,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS g ON true
 LEFT JOIN LATERAL (
-    -- A transaction that has locked or changed the row, and has not ended. Several sharers have an id of their own instead.
+    -- An open transaction with a lock on the row. Several sharers have an id of their own instead.
     SELECT
         t.pid,
         a.application_name,
@@ -106,7 +106,7 @@ LEFT JOIN ff_suspension_current AS s
     AND s.execution_id = e.execution_id
     AND s.ffx_open_since_ms IS NOT NULL
 LEFT JOIN LATERAL (
-    -- The step that stored the end of the delay. Of many steps a thousand are examined.
+    -- The step with the end of the delay. Of many steps a thousand are examined.
     SELECT o.name
     FROM (
         SELECT
@@ -128,7 +128,7 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: ListHindrances :many
--- ListHindrances returns executions that an execution waits for: unfinished upstreams, or failed ones of a skipped execution, and
+-- ListHindrances returns the executions in front of an execution: unfinished upstreams, or failed ones of a skipped execution, and
 -- unfinished called ones. It returns up to six of each relation, of at most 1,000 examined. total counts those found.
 --
 -- Used by: explain.Execution.
@@ -148,7 +148,7 @@ WITH self AS (
         AND e.execution_id = @execution_id
 ),
 upstreams AS (
-    -- Its upstreams, if it waits for some or was skipped because of one.
+    -- Its upstreams, while some are unfinished, or after a skip.
     SELECT
         'upstream' AS relation,
         d.partition_key,
@@ -168,7 +168,7 @@ upstreams AS (
     ) AS d
 ),
 called AS (
-    -- The executions that its open call has created.
+    -- The executions of its open call.
     SELECT
         'called' AS relation,
         unnest(t.called_partition_keys) AS partition_key,
@@ -241,14 +241,14 @@ ORDER BY
     w.nth;
 
 -- name: ListGateFacts :many
--- ListGateFacts returns the limit that an execution waits for, with its rule and up to five executions that hold units, or
--- without a holder. A quota policy has a rule and no name. No row: it waits for no limit. in_use counts the units of at most 1,001
+-- ListGateFacts returns the limit in front of a waiting execution, with its rule and up to five executions that hold units, or
+-- without a holder. A quota policy has a rule and no name. No row: no limit is in front. in_use counts the units of at most 1,001
 -- holders.
 --
 -- Used by: explain.Execution.
 -- Locks: none. The holders span partitions.
 WITH gate AS (
-    -- The key that it waits for.
+    -- The key.
     SELECT
         e.ffx_gate_id AS gate_id,
         coalesce((e.ffx_limit_units)[array_position(e.ffx_limit_ids, e.ffx_gate_id)], 1) AS wanted,
@@ -355,7 +355,7 @@ LEFT JOIN LATERAL (
 ) AS o ON true;
 
 -- name: GetBudgetWaitedFor :one
--- GetBudgetWaitedFor returns the budget that an execution waits for. No row: it waits for none, or the budget does not exist.
+-- GetBudgetWaitedFor returns the budget in front of a waiting execution. No row: there is none, or the budget does not exist.
 --
 -- Used by: explain.Execution.
 -- Locks: none; spans the partitions of budgets.
@@ -366,7 +366,7 @@ CROSS JOIN LATERAL (
     SELECT *
     FROM ff_budget_policy AS t
     WHERE
-        -- Their partition is computed from the id, by a function the server does not have.
+        -- The server has no function for the partition of a budget's id.
         t.partition_key = ANY (ARRAY(SELECT generate_series(0, 31)::smallint))
         AND t.budget_id = e.ffx_gate_id::text
     LIMIT 1
@@ -378,8 +378,8 @@ WHERE
     AND e.eligibility_state = 'blocked_by_budget';
 
 -- name: ListWorkersAround :many
--- ListWorkersAround returns the registered workers that claim from the lane of an execution, or hold its lease, up to 200, live
--- ones first. The table has a row for each process, so it is read whole.
+-- ListWorkersAround returns up to 200 registered workers of the lane of an execution, and the holder of its lease, live ones
+-- first. The table has a row for each process, so it is read whole.
 --
 -- Used by: explain.Execution.
 -- Locks: none. Spans partitions.
