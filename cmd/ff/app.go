@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if usage, ok := errors.AsType[*usageError](err); ok && usage.next == "" {
 		usage.next = fmt.Sprintf("see `%s --help`", cmd.CommandPath())
 	}
-	sentence, code := explain(err)
+	sentence, code := inWords(err)
 	fmt.Fprintf(stderr, "ff: %s\n", a.redact(sentence))
 	return code
 }

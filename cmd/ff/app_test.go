@@ -80,8 +80,8 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if sentence, code := explain(c.err); sentence != c.sentence || code != c.code {
-				t.Errorf("explain() = %q, %d, want %q, %d", sentence, code, c.sentence, c.code)
+			if sentence, code := inWords(c.err); sentence != c.sentence || code != c.code {
+				t.Errorf("inWords() = %q, %d, want %q, %d", sentence, code, c.sentence, c.code)
 			}
 		})
 	}

@@ -63,8 +63,8 @@ var nextSteps = []struct {
 	{demo.ErrNoToolchain, exitFailed, "install Go from https://go.dev/dl, or add its bin folder to PATH"},
 }
 
-// explain converts an error to one sentence with the next step, and an exit code.
-func explain(err error) (sentence string, code int) {
+// inWords converts an error to one sentence with the next step, and an exit code.
+func inWords(err error) (sentence string, code int) {
 	if errors.Is(err, errInterrupted) {
 		return "interrupted.", exitInterrupted
 	}
@@ -75,7 +75,7 @@ func explain(err error) (sentence string, code int) {
 		return oneLine(err) + ": " + step.next + ".", step.code
 	}
 	if check, ok := errors.AsType[*checkError](err); ok {
-		sentence, _ := explain(check.err)
+		sentence, _ := inWords(check.err)
 		return sentence, verdictCodes[check.verdict]
 	}
 	connectErr, connecting := errors.AsType[*pgconn.ConnectError](err)

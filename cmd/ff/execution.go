@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/explain"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -89,6 +90,7 @@ type executionView struct {
 	Waitpoint    string     `json:"waitpoint,omitempty"` // the waitpoint of a suspended execution
 
 	Wait *openWaitView `json:"wait"` // null unless suspended
+	Why  []causeView   `json:"why"`  // the nearest cause first
 
 	AttemptList []attemptView `json:"attempt_list"`
 	Steps       []stepView    `json:"steps,omitempty"`
@@ -133,6 +135,10 @@ func newContent(raw []byte) *content {
 
 func readExecution(ctx context.Context, eng *engine.Engine, execution id.ExecutionID) (*executionView, error) {
 	s, err := eng.DescribeExecution(ctx, execution)
+	if err != nil {
+		return nil, err
+	}
+	why, err := explain.Execution(ctx, eng, execution)
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +203,7 @@ func readExecution(ctx context.Context, eng *engine.Engine, execution id.Executi
 		Progress:       newProgressView(progress),
 		Waitpoint:      optional(s.Waitpoint),
 		Wait:           newOpenWaitView(s.Wait),
+		Why:            newWhyView(&why).Causes,
 		AttemptList:    attempts,
 		Steps:          steps,
 		Payload:        newContent(input.Payload),
@@ -236,6 +243,7 @@ func (v *executionView) print(to io.Writer) error {
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
+		{"why", v.why()},
 		{"limit", v.LimitWait.String()},
 	}
 	facts = append(facts, v.Wait.facts()...)
@@ -275,6 +283,14 @@ func (v *executionView) waitsFor() string {
 		return ""
 	}
 	return string(v.Vector.Blocking)
+}
+
+// why is the nearest cause, of an execution that has not ended.
+func (v *executionView) why() string {
+	if v.State.Terminal() || len(v.Why) == 0 {
+		return ""
+	}
+	return v.Why[0].sentence()
 }
 
 func (v *executionView) holder() string {

@@ -315,7 +315,7 @@ func newMigrationStatus(state schema.State) migrationStatus {
 		Migrations: []migrationRecord{},
 	}
 	if state.Err != nil {
-		status.Problem, _ = explain(state.Err)
+		status.Problem, _ = inWords(state.Err)
 	}
 	for _, m := range state.Migrations {
 		status.Migrations = append(status.Migrations, migrationRecord{Name: m.Name, Applied: m.Applied})

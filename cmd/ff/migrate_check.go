@@ -140,7 +140,7 @@ func newMigrationCheck(state schema.State, err error) migrationCheck {
 		}
 	}
 	if err != nil {
-		check.Problem, _ = explain(err)
+		check.Problem, _ = inWords(err)
 	}
 	return check
 }

@@ -217,7 +217,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
-		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show",
+		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show", "why",
 		"execution cancel", "execution retry", "execution fork", "execution delay", "execution list", "lane list", "lane pause", "lane resume", "kind list",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
