@@ -14,7 +14,7 @@ import (
 
 const getBudgetWaitedFor = `-- name: GetBudgetWaitedFor :one
 SELECT
-    -- The columns of a budget b with its usage u and its reservations v.
+    -- The columns of a budget b with the usage u and the reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,

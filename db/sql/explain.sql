@@ -361,7 +361,7 @@ LEFT JOIN LATERAL (
 -- Used by: explain.Execution.
 -- Locks: none; spans the partitions of budgets.
 SELECT
-    -- The columns of a budget b with its usage u and its reservations v.
+    -- The columns of a budget b with the usage u and the reservations v.
     b.partition_key,
     b.budget_id,
     b.policy_json::text AS policy,
