@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -13,17 +14,19 @@ import (
 	"github.com/flowfabric/flowfabric-go/explain"
 )
 
-// TestExamples runs the examples on the migrated database that FF_EXAMPLES names. See the test of package engine.
-func TestExamples(t *testing.T) {
+// TestMain runs the examples on the migrated database that FF_EXAMPLES names. A test in the tests module sets it; this module
+// cannot start a server and only compiles them.
+func TestMain(m *testing.M) {
 	databaseURL := os.Getenv("FF_EXAMPLES")
+	_ = os.Setenv("DATABASE_URL", databaseURL)
 	if databaseURL == "" {
-		t.Skip("FF_EXAMPLES names no database")
+		flag.Parse()
+		_ = flag.Set("test.skip", "^Example")
 	}
-	t.Setenv("DATABASE_URL", databaseURL)
-	Example()
+	m.Run()
 }
 
-// Ask why an execution does not run: no process handles its kind.
+// Ask why an execution does not run: no process claims from its lane.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -45,9 +48,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, cause := range why.Causes {
-		fmt.Println(cause.Code, cause.Text) // no_worker No registered worker claims from lane images.
+		fmt.Println(cause.Code, "-", cause.Text)
 		for _, command := range cause.Do {
-			fmt.Println("    ", command)
+			fmt.Println("   ", command)
 		}
 	}
+	// Output:
+	// no_worker - No registered worker claims from lane images.
+	//     ff worker list --lane images
 }

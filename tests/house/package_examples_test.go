@@ -16,7 +16,7 @@ import (
 func TestPackageExamples(t *testing.T) {
 	t.Parallel()
 	example := regexp.MustCompile(`(?s)\nfunc (Example\w*)\(\) \{\n.*?\n\}\n`)
-	for _, room := range []string{"budget", "engine", "events", "interop", "limit", "operator", "schedule", "stream"} {
+	for _, room := range []string{"budget", "engine", "events", "explain", "interop", "limit", "operator", "schedule", "stream"} {
 		t.Run(room, func(t *testing.T) {
 			t.Parallel()
 			program := filepath.Join(t.TempDir(), room+".test")
