@@ -44,7 +44,9 @@ func (c *Core) SetCreator(creator func(*Core) any) { c.creator = creator }
 
 // SetSnapshot sets the function that decodes a row of [db.Queries.GetExecution] into the engine's ExecutionSnapshot, which this
 // package can't name.
-func (c *Core) SetSnapshot(snapshot func(id.ExecutionID, *db.GetExecutionRow) (any, error)) { c.snapshot = snapshot }
+func (c *Core) SetSnapshot(snapshot func(id.ExecutionID, *db.GetExecutionRow) (any, error)) {
+	c.snapshot = snapshot
+}
 
 // SnapshotOf decodes a row of [db.Queries.GetExecution] into S, the engine's ExecutionSnapshot.
 func SnapshotOf[S any](c *Core, x id.ExecutionID, row *db.GetExecutionRow) (*S, error) {
