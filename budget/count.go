@@ -118,7 +118,7 @@ func (c *usageCount) decideAll() {
 			}
 		}
 		item.outcome, item.err = c.decide(item)
-		if item.fenced() && item.err == nil {
+		if item.err == nil {
 			item.left = c.left(item)
 		}
 	}

@@ -63,13 +63,13 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(answer.id, result.Outcome)
+		fmt.Println(answer.id, result.Outcome, "left:", result.Left["tokens"])
 	}
 	// Output:
-	// answer-1 Ok
-	// answer-2 SoftBreach
-	// answer-2 SoftBreach
-	// answer-3 HardBreach
+	// answer-1 Ok left: 500
+	// answer-2 SoftBreach left: 100
+	// answer-2 SoftBreach left: 100
+	// answer-3 HardBreach left: 100
 }
 
 // The holder of a lease reserves an estimate before asking a model, and settles the tokens used by the answer.

@@ -67,8 +67,8 @@ type usageItem struct {
 	part      map[string]int64 // the reservations ended by a settlement; nil: all
 
 	outcome budgets.Outcome
-	left    map[string]int64 // of a reservation or settlement
-	busy    bool             // another transaction holds the attempt of the lease: count the item alone
+	left    map[string]int64
+	busy    bool // another transaction holds the attempt of the lease: count the item alone
 	err     error
 
 	waiting usageWaiting
@@ -87,12 +87,30 @@ func countUsage(ctx context.Context, c *core.Core, op string, item *usageItem) (
 	if err := countItem(ctx, c, op, item); err != nil {
 		return Result{}, err
 	}
-	return usageResult(item.outcome), nil
+	return item.result(), nil
+}
+
+// result returns the result for the caller of an item.
+func (i *usageItem) result() Result {
+	o := &i.outcome
+	r := Result{
+		Outcome: Outcome(o.Kind), Left: i.left, Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit,
+		ByReservations: o.ByReservations,
+	}
+	if o.Kind == budgets.HardBreach || o.Kind == budgets.SoftBreach {
+		r.Budget = i.budgets[0]
+		for _, b := range i.budgets {
+			if b.String() == o.At {
+				r.Budget = b
+			}
+		}
+	}
+	return r
 }
 
 // countItem counts an item, together with others unless the engine is bound to a caller's transaction.
 func countItem(ctx context.Context, c *core.Core, op string, item *usageItem) error {
-	if err := core.CheckText("Key", item.key, MaxKey); err != nil {
+	if err := core.CheckText("Key", item.key, maxKey); err != nil {
 		return core.Wrap(op, err)
 	}
 	if item.key != "" {

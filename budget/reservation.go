@@ -26,7 +26,7 @@ import (
 // [fferr.ErrNotActive], and [fferr.ErrNotFound]: stop work. The errors of [Report] too. Transaction: a constant number of
 // statements for each budget; locks the attempt, without blocking renewals, then the budgets, the key and the usage. Safe to
 // repeat with a Key, otherwise the amounts are reserved again.
-func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSpec) (ReserveResult, error) {
+func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSpec) (Result, error) {
 	return holdUsage(ctx, core.Of(eng), "reserve", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
@@ -36,25 +36,25 @@ func Reserve(ctx context.Context, eng *engine.Engine, f id.Fence, spec ReserveSp
 // for usage that must count even if the lease is lost.
 //
 // Errors and transaction: as [Reserve]. Safe to repeat with a Key, otherwise the amounts count again.
-func Settle(ctx context.Context, eng *engine.Engine, f id.Fence, spec SettleSpec) (ReserveResult, error) {
+func Settle(ctx context.Context, eng *engine.Engine, f id.Fence, spec SettleSpec) (Result, error) {
 	return holdUsage(ctx, core.Of(eng), "settle", f, func() (*usageItem, error) { return spec.item(f) })
 }
 
-func holdUsage(ctx context.Context, c *core.Core, op string, f id.Fence, check func() (*usageItem, error)) (ReserveResult, error) {
+func holdUsage(ctx context.Context, c *core.Core, op string, f id.Fence, check func() (*usageItem, error)) (Result, error) {
 	if err := c.CheckLease(f); err != nil {
-		return ReserveResult{}, core.Wrap(op, err)
+		return Result{}, core.Wrap(op, err)
 	}
 	item, err := check()
 	if err == nil {
 		err = checkBudgets(item.budgets)
 	}
 	if err != nil {
-		return ReserveResult{}, core.Wrap(op, err)
+		return Result{}, core.Wrap(op, err)
 	}
 	if err := countItem(ctx, c, op, item); err != nil {
-		return ReserveResult{}, err
+		return Result{}, err
 	}
-	return item.reservationResult(), nil
+	return item.result(), nil
 }
 
 // item checks the input of a reservation.
@@ -81,20 +81,6 @@ func (s *SettleSpec) item(f id.Fence) (*usageItem, error) {
 	}
 	item.part = s.Reserved
 	return item, nil
-}
-
-// reservationResult returns the result for the caller of an item.
-func (i *usageItem) reservationResult() ReserveResult {
-	r := ReserveResult{Result: usageResult(i.outcome), Left: i.left}
-	if i.outcome.Kind == budgets.HardBreach || i.outcome.Kind == budgets.SoftBreach {
-		r.Budget = i.budgets[0]
-		for _, b := range i.budgets {
-			if b.String() == i.outcome.At {
-				r.Budget = b
-			}
-		}
-	}
-	return r
 }
 
 // leaseText identifies a lease in stored outcomes.

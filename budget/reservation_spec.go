@@ -38,19 +38,6 @@ type SettleSpec struct {
 	Key string
 }
 
-// ReserveResult is the result of a reservation or settlement. A breach names the first dimension in byte order of the first
-// such budget. Its ByReservations covers all dimensions and budgets with too little left.
-type ReserveResult struct {
-	Result
-
-	// Budget is the budget of a breach.
-	Budget id.BudgetID
-
-	// Left is the rest after the call in the dimensions of the call: the hard limit, or without one the soft limit, less the
-	// usage and all reservations. For several budgets Left has the smallest rest. A dimension without limits is missing.
-	Left map[string]int64
-}
-
 func checkBudgets(of []id.BudgetID) error {
 	if len(of) == 0 || len(of) > MaxBudgets {
 		return core.Invalid("Budgets", fmt.Sprintf("has %d budgets, must be between 1 and %d", len(of), MaxBudgets))

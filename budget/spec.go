@@ -15,13 +15,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Limits of budgets.
+// MaxBudgets is the largest number of budgets of one reservation.
+const MaxBudgets = 16
+
+// Limits of texts in bytes, and of the dimensions of a budget or a report.
 const (
-	MaxDimension  = 256  // bytes of the name of a dimension
-	MaxDimensions = 1000 // dimensions of a budget's limits, and of a report
-	MaxKey        = 512  // bytes of the key of a budget, and of a report
-	MaxLabel      = 1024 // bytes of each of [Labels]
-	MaxBudgets    = 16   // budgets of one reservation
+	maxDimension  = 256
+	maxDimensions = 1000
+	maxKey        = 512
+	maxLabel      = 1024
 )
 
 // KeyKept is how long the key of a report is remembered.
@@ -50,7 +52,8 @@ type Spec struct {
 
 	Namespace id.Namespace // of the Key. Default: the engine's
 
-	Limits map[string]Limit // by dimension; a dimension without limits counts too
+	// Limits are by dimension, at most 1,000. A dimension without limits counts too.
+	Limits map[string]Limit
 
 	// ResetEvery resets the budget in this interval, in whole milliseconds, counted from the creation or the last [Reset].
 	// Default 0: only Reset resets.
@@ -68,7 +71,7 @@ type Spec struct {
 	// continue.
 	CancelOnBreach bool
 
-	Labels Labels
+	Labels Labels // each at most 1,024 bytes
 }
 
 // Limit limits the amount in one dimension. 0 means no limit.
@@ -77,8 +80,7 @@ type Limit struct {
 	Soft int64 // a report above Soft is counted, as a [SoftBreach]
 }
 
-// Labels are texts stored and returned with a budget, for people and other programs. The library never interprets them. Each
-// has at most 1,024 bytes.
+// Labels are texts stored and returned with a budget, for people and other programs. The library never interprets them.
 type Labels struct {
 	ScopeType   string // of the owner, as "tenant" or "flow"
 	ScopeID     string
@@ -131,24 +133,26 @@ const (
 	AlreadyApplied Outcome = "AlreadyApplied" // not counted again: see [RecordSpend]
 )
 
-// Result is the result of a report. A breach sets the other fields too, for the first dimension in byte order.
+// Result is the result of [Report], [RecordSpend], [Reserve] and [Settle].
 type Result struct {
-	Outcome   Outcome
+	Outcome Outcome
+
+	// Left is the rest after the call in the dimensions of the call: the hard limit, or without one the soft limit, less the
+	// usage and all reservations. For several budgets Left has the smallest rest. A dimension without limits is missing.
+	Left map[string]int64
+
+	// Budget, Dimension and Limit name the limit of a breach: the first budget of the call, and the first dimension in byte
+	// order. Current is the usage after the call, or without the call after a [HardBreach]. Reserved is the amount reserved by
+	// leases, set by a [HardBreach], and by a [SoftBreach] of [Reserve] with the call's own amount.
+	Budget    id.BudgetID
 	Dimension string
-	Current   int64 // the usage after the report, or without the report after a [HardBreach]
-	Reserved  int64 // reserved by leases: set by a [HardBreach], and by a [SoftBreach] of [Reserve], including its own amount
+	Current   int64
+	Reserved  int64
 	Limit     int64
 
-	// ByReservations says that a [HardBreach] would fit without the reservations of other leases: try again later. Otherwise
-	// the usage, the caller's own reservations or the amount itself are too high.
+	// ByReservations says that a [HardBreach] would fit on all budgets without the reservations of other leases: try again
+	// later. Otherwise the usage, the caller's own reservations or the amount itself are too high.
 	ByReservations bool
-}
-
-func usageResult(o budgets.Outcome) Result {
-	return Result{
-		Outcome: Outcome(o.Kind), Dimension: o.Dimension, Current: o.Current, Reserved: o.Reserved, Limit: o.Limit,
-		ByReservations: o.ByReservations,
-	}
 }
 
 // amounts returns the amounts of a report in the order of their dimensions.
@@ -179,8 +183,8 @@ func (u *Usage) amounts() ([]budgets.Amount, error) {
 
 // sortedAmounts checks amounts and returns them in the byte order of their dimensions.
 func sortedAmounts(of map[string]int64) ([]budgets.Amount, error) {
-	if len(of) > MaxDimensions {
-		return nil, core.Invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), MaxDimensions))
+	if len(of) > maxDimensions {
+		return nil, core.Invalid("Amounts", fmt.Sprintf("has %d dimensions, limit %d", len(of), maxDimensions))
 	}
 	amounts := make([]budgets.Amount, 0, len(of))
 	for _, dimension := range slices.Sorted(maps.Keys(of)) {
@@ -204,7 +208,7 @@ func checkDimension(field, dimension string) error {
 	case strings.ContainsFunc(dimension, unicode.IsControl):
 		return core.Invalid(field, fmt.Sprintf("has the dimension %q with a control character", dimension))
 	}
-	return core.CheckText(field, dimension, MaxDimension)
+	return core.CheckText(field, dimension, maxDimension)
 }
 
 // named checks the id and the key of a budget, and derives the id from the key.
@@ -224,14 +228,14 @@ func (s *Spec) named(c *core.Core) error {
 		return core.Invalid("Key", "is set, and so is an ID that is not its own")
 	}
 	s.ID = derived
-	return core.CheckText("Key", s.Key, MaxKey)
+	return core.CheckText("Key", s.Key, maxKey)
 }
 
 // policy checks the limits and the interval of a budget.
 func (s *Spec) policy() (p budgets.Policy, err error) {
 	switch {
-	case len(s.Limits) > MaxDimensions:
-		return p, core.Invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), MaxDimensions))
+	case len(s.Limits) > maxDimensions:
+		return p, core.Invalid("Limits", fmt.Sprintf("has %d dimensions, limit %d", len(s.Limits), maxDimensions))
 	case s.ResetEvery < 0:
 		return p, core.Invalid("ResetEvery", "is negative")
 	case s.ResetEvery%time.Millisecond != 0:
@@ -262,7 +266,7 @@ func (s *Spec) policy() (p budgets.Policy, err error) {
 		{"Labels.OnHardLimit", s.Labels.OnHardLimit},
 		{"Labels.OnSoftLimit", s.Labels.OnSoftLimit},
 	} {
-		if err := core.CheckText(label.field, label.text, MaxLabel); err != nil {
+		if err := core.CheckText(label.field, label.text, maxLabel); err != nil {
 			return p, err
 		}
 	}

@@ -50,11 +50,11 @@ func (e onEngine) ReportUsage(ctx context.Context, usage budget.Usage) (budget.R
 	return budget.Report(ctx, e.Engine, usage)
 }
 
-func (e onEngine) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error) {
+func (e onEngine) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.Result, error) {
 	return budget.Reserve(ctx, e.Engine, f, spec)
 }
 
-func (e onEngine) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error) {
+func (e onEngine) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.Result, error) {
 	return budget.Settle(ctx, e.Engine, f, spec)
 }
 

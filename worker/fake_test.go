@@ -591,12 +591,12 @@ func (f *fakeEngine) ReportUsage(context.Context, budget.Usage) (budget.Result, 
 	return budget.Result{}, nil
 }
 
-func (f *fakeEngine) Reserve(context.Context, id.Fence, budget.ReserveSpec) (budget.ReserveResult, error) {
-	return budget.ReserveResult{}, nil
+func (f *fakeEngine) Reserve(context.Context, id.Fence, budget.ReserveSpec) (budget.Result, error) {
+	return budget.Result{}, nil
 }
 
-func (f *fakeEngine) Settle(context.Context, id.Fence, budget.SettleSpec) (budget.ReserveResult, error) {
-	return budget.ReserveResult{}, nil
+func (f *fakeEngine) Settle(context.Context, id.Fence, budget.SettleSpec) (budget.Result, error) {
+	return budget.Result{}, nil
 }
 
 func (f *fakeEngine) UpstreamResults(context.Context, id.ExecutionID) ([]engine.UpstreamResult, error) {

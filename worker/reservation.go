@@ -17,7 +17,7 @@ import (
 
 // Reservation holds amounts of budgets for a handler: see [Job.Reserve].
 type Reservation struct {
-	budget.ReserveResult // of the reservation; its Left says how much more there is
+	budget.Result // of the reservation; its Left says how much more there is
 
 	// Key makes [Reservation.Settle] safe to repeat, also in the next run of the handler: see [budget.SettleSpec]. Set
 	// Key before, for example to the id of the answer that was paid for. Default: each call counts.
@@ -57,8 +57,8 @@ type Reservation struct {
 func (j Job[In]) Reserve(ctx context.Context, b id.BudgetID, estimate map[string]int64, above ...id.BudgetID) (*Reservation, error) {
 	r := &Reservation{
 		eng: j.eng, run: j.recorder, lease: j.Lease, budgets: append([]id.BudgetID{b}, above...), amounts: maps.Clone(estimate),
-		try:           tryOf(ctx),
-		ReserveResult: budget.ReserveResult{Result: budget.Result{Outcome: budget.Ok}},
+		try:    tryOf(ctx),
+		Result: budget.Result{Outcome: budget.Ok},
 	}
 	switch {
 	case j.isForTest():
@@ -74,7 +74,7 @@ func (j Job[In]) Reserve(ctx context.Context, b id.BudgetID, estimate map[string
 	var err error
 	// The key makes a repetition after an unknown outcome safe.
 	spec := budget.ReserveSpec{Budgets: r.budgets, Amounts: r.amounts, Key: uuid.NewString()}
-	r.ReserveResult, err = repeat(ctx, j.recorder, func() (budget.ReserveResult, error) {
+	r.Result, err = repeat(ctx, j.recorder, func() (budget.Result, error) {
 		return j.eng.Reserve(ctx, j.Lease.Fence, spec)
 	})
 	if err != nil {
@@ -91,20 +91,20 @@ func (j Job[In]) Reserve(ctx context.Context, b id.BudgetID, estimate map[string
 // missing dimension was not used. nil gives all back.
 //
 // Errors: as [budget.Settle].
-func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (budget.ReserveResult, error) {
+func (r *Reservation) Settle(ctx context.Context, used map[string]int64) (budget.Result, error) {
 	if r.eng == nil {
-		return budget.ReserveResult{Result: budget.Result{Outcome: budget.Ok}}, nil
+		return budget.Result{Outcome: budget.Ok}, nil
 	}
 	r.try.remove(r)
 	spec := r.settlement(used)
 	spec.Key = cmp.Or(spec.Key, uuid.NewString()) // as the key of the reservation
-	result, err := repeat(ctx, r.run, func() (budget.ReserveResult, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
+	result, err := repeat(ctx, r.run, func() (budget.Result, error) { return r.eng.Settle(ctx, r.lease.Fence, spec) })
 	r.unsettled(result, err)
 	return result, err
 }
 
 // unsettled notes that a settlement was refused. After other errors the reservation may have ended.
-func (r *Reservation) unsettled(result budget.ReserveResult, err error) {
+func (r *Reservation) unsettled(result budget.Result, err error) {
 	if errors.Is(err, fferr.ErrInvalidInput) || err == nil && result.Outcome == budget.HardBreach && r.Outcome != budget.HardBreach {
 		r.try.add(r)
 	}
@@ -112,7 +112,7 @@ func (r *Reservation) unsettled(result budget.ReserveResult, err error) {
 
 // SettleIn is [Reservation.Settle] in a transaction, usually the transaction of [TurnTx.Engine], which commits a step
 // and the usage of its work together.
-func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (budget.ReserveResult, error) {
+func (r *Reservation) SettleIn(ctx context.Context, eng *engine.Engine, used map[string]int64) (budget.Result, error) {
 	r.try.join(r)
 	result, err := budget.Settle(ctx, eng, r.lease.Fence, r.settlement(used))
 	r.unsettled(result, err)

@@ -109,8 +109,8 @@ type operations interface {
 	ReleaseLeases(ctx context.Context, leases []engine.Lease) ([]error, error)
 	ReportProgress(ctx context.Context, l engine.Lease, p engine.Progress) error
 	ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error)
-	Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error)
-	Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error)
+	Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.Result, error)
+	Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.Result, error)
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)

@@ -90,7 +90,7 @@ var breaches = map[string]func(t *testing.T, eng *engine.Engine, l engine.Lease,
 	},
 	"settlement": func(t *testing.T, eng *engine.Engine, l engine.Lease, b id.BudgetID, n int64) budget.Result {
 		t.Helper()
-		return settle(t, eng, l.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": n}}).Result
+		return settle(t, eng, l.Fence, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": n}})
 	},
 }
 
@@ -148,15 +148,15 @@ func TestRefusalsBecauseOfReservationsCancelNothing(t *testing.T) {
 	all := []id.ExecutionID{x.ID, y.ID}
 	report(t, f.Engine, b, "", amounts{"a": 1})
 	reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 8})
-	reserving := func(l engine.Lease, of amounts) budget.ReserveResult {
+	reserving := func(l engine.Lease, of amounts) budget.Result {
 		return reserve(t, f.Engine, l.Fence, []id.BudgetID{b}, "", of)
 	}
 	wantResult(t, reserving(y.Lease, amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)))
 	wantResult(t, reserving(x.Lease, amounts{"a": 2}), breach(b, "a", 1, 8, 10))
 	wantResult(t, reserving(y.Lease, amounts{"a": 10}), breach(b, "a", 1, 8, 10))
 	wantResult(t, reserving(y.Lease, amounts{"a": 2, "b": 11}), breach(b, "a", 1, 8, 10))
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).Result)
-	wantOutcome(t, spend(t, f.Engine, b, y.ID, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)).Result)
+	wantResult(t, report(t, f.Engine, b, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)))
+	wantResult(t, spend(t, f.Engine, b, y.ID, "", amounts{"a": 2}), byReservations(breach(b, "a", 1, 8, 10)))
 	settling := budget.SettleSpec{Budgets: of(b), Used: amounts{"a": 2}}
 	wantResult(t, settle(t, f.Engine, y.Lease.Fence, settling), byReservations(breach(b, "a", 1, 8, 10)))
 	f.Flush()

@@ -82,7 +82,7 @@ func TestReportsShareATransaction_B14(t *testing.T) {
 		{Outcome: budget.HardBreach, Dimension: "a", Current: 10, Limit: 10},
 		hard, ok,
 	} {
-		if all[i].err != nil || all[i].result != want {
+		if all[i].err != nil || !same(all[i].result, want) {
 			t.Errorf("%d: got %+v, want %+v", i, all[i], want)
 		}
 	}
@@ -124,7 +124,7 @@ func TestABadReportFailsAlone(t *testing.T) {
 			if !errors.Is(got.err, fferr.ErrCorruption) {
 				t.Errorf("the odd one: %v", got.err)
 			}
-		case got.err != nil || got.result != ok:
+		case got.err != nil || !same(got.result, ok):
 			t.Errorf("%d: %+v", i, got)
 		}
 	}
@@ -157,7 +157,7 @@ func TestCallersThatStopWaiting(t *testing.T) {
 		}
 	}
 	unlock()
-	if got := stays(); got.err != nil || got.result != ok {
+	if got := stays(); got.err != nil || !same(got.result, ok) {
 		t.Errorf("got %+v", got)
 	}
 	wantUsage(t, f, b, amounts{"a": 100})
@@ -181,7 +181,7 @@ func TestConcurrentRepetitions(t *testing.T) {
 			} else if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := second(); got.err != nil || got.result != ok {
+			if got := second(); got.err != nil || !same(got.result, ok) {
 				t.Errorf("%v: %+v", commits, got)
 			}
 		}

@@ -103,7 +103,7 @@ func TestTreesInOppositeOrderDontDeadlock(t *testing.T) {
 	slices.Reverse(reversed)
 	tx := f.BeginTx(t)
 	reserve(t, f.WithTx(tx), l[0].Lease.Fence, budgets, "", amounts{"a": 6})
-	second := fixture.Async(t, func(ctx context.Context) budget.ReserveResult {
+	second := fixture.Async(t, func(ctx context.Context) budget.Result {
 		result, err := budget.Reserve(ctx, r.Engine, l[1].Lease.Fence, budget.ReserveSpec{Budgets: reversed, Amounts: amounts{"a": 6}})
 		if err != nil {
 			t.Error(err)
@@ -111,7 +111,7 @@ func TestTreesInOppositeOrderDontDeadlock(t *testing.T) {
 		return result
 	})
 	r.AwaitBlocked(t, f)
-	wantResult(t, settle(t, f.WithTx(tx), l[0].Lease.Fence, budget.SettleSpec{Budgets: reversed, Used: amounts{"a": 5}}), fits)
+	wantResult(t, settle(t, f.WithTx(tx), l[0].Lease.Fence, budget.SettleSpec{Budgets: reversed, Used: amounts{"a": 5}}), ok)
 	fixture.Commit(t, tx)
 	wantResult(t, second(), breach(budgets[1], "a", 5, 0, 10))
 }
@@ -129,7 +129,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 	locked := f.BeginTx(t)
 	fixture.ExecIn(t, locked, "SELECT FROM ff_attempt WHERE partition_key = $1 AND execution_id = $2 FOR UPDATE", l[3].ID.Partition(), l[3].ID.UUID())
 	type answer struct {
-		result budget.ReserveResult
+		result budget.Result
 		err    error
 	}
 	reserving := func(l id.Fence, key string, n int64) func(context.Context) answer {
@@ -167,7 +167,7 @@ func TestReservationsShareATransaction(t *testing.T) {
 			}
 		}
 		unlock()
-		for i, want := range []budget.ReserveResult{fits, fits, {}, byReservations(breach(b, "a", 0, 8, 10)), fits, fits} {
+		for i, want := range []budget.Result{ok, ok, {}, byReservations(breach(b, "a", 0, 8, 10)), ok, ok} {
 			got := waits[i]()
 			if i == 2 {
 				if !errors.Is(got.err, fferr.ErrStaleLease) {
@@ -184,13 +184,13 @@ func TestReservationsShareATransaction(t *testing.T) {
 		if got := waiting(); got.err != nil {
 			t.Error(got.err)
 		} else {
-			wantResult(t, got.result, fits)
+			wantResult(t, got.result, ok)
 		}
 	})
 	wantUsage(t, f, b, amounts{"a": 1})
 	wantReserved(t, f, b, amounts{"a": 9})
 	// The key of a refused call is free again.
-	wantResult(t, reserve(t, r.Engine, l[0].Lease.Fence, of(b), "stale", amounts{"a": 0}), fits)
+	wantResult(t, reserve(t, r.Engine, l[0].Lease.Fence, of(b), "stale", amounts{"a": 0}), ok)
 	count := make(map[string]int)
 	for _, name := range fixture.Names(sent) {
 		count[name]++
@@ -247,20 +247,20 @@ func TestConcurrentReserversNeverOverspend(t *testing.T) {
 			if err == nil && result.Current+result.Reserved+3 <= limit {
 				err = fmt.Errorf("refused although it fits: %+v", result)
 			}
-			return result.Result, err
+			return result, err
 		}
 		result, err = budget.Settle(ctx, e, l, budget.SettleSpec{Budgets: of(b), Used: amounts{"a": int64(n % 2)}})
 		if err == nil && result.Outcome != budget.Ok {
 			err = fmt.Errorf("not settled: %+v", result)
 		}
-		return result.Result, err
+		return result, err
 	})
 	found := read(t, f, b)
 	if found.Usage["a"] > limit || found.Breaches != int64(outcomes[budget.HardBreach]) {
 		t.Errorf("%+v, %v", found, outcomes)
 	}
 	wantReserved(t, f, b, amounts{})
-	wantResult(t, reserve(t, f.Engine, leases[0].Lease.Fence, of(b), "", amounts{"a": limit - found.Usage["a"]}), fits)
+	wantResult(t, reserve(t, f.Engine, leases[0].Lease.Fence, of(b), "", amounts{"a": limit - found.Usage["a"]}), ok)
 }
 
 // A turn stores its step and settles the reservation, or does neither.

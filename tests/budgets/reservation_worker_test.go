@@ -25,7 +25,7 @@ func TestHandlersReserveAndSettle(t *testing.T) {
 	for name, last := range map[string]func(ctx context.Context, job worker.Job[struct{}], held *worker.Reservation) error{
 		"settles": func(ctx context.Context, _ worker.Job[struct{}], held *worker.Reservation) error {
 			got, err := held.Settle(ctx, amounts{"a": 1})
-			wantResult(t, got, budget.ReserveResult{Result: ok, Left: amounts{"a": 8}})
+			wantResult(t, got, budget.Result{Outcome: budget.Ok, Left: amounts{"a": 8}})
 			return err
 		},
 		"leaves it open": func(context.Context, worker.Job[struct{}], *worker.Reservation) error { return nil },
@@ -53,7 +53,7 @@ func TestHandlersReserveAndSettle(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				wantResult(t, third.ReserveResult, breach(own, "a", 0, 10, 10))
+				wantResult(t, third.Result, breach(own, "a", 0, 10, 10))
 				if _, err := third.Settle(ctx, nil); err != nil {
 					return "", err
 				}

@@ -38,7 +38,7 @@ func TestBudgetsHaveKeys(t *testing.T) {
 		t.Error("two keys have one id")
 	}
 	for _, spec := range []budget.Spec{
-		{Key: key, ID: id.NewBudgetID()}, {Key: strings.Repeat("k", budget.MaxKey+1)}, {Key: "\x00"},
+		{Key: key, ID: id.NewBudgetID()}, {Key: strings.Repeat("k", 513)}, {Key: "\x00"},
 	} {
 		_, err := budget.Create(t.Context(), f.Engine, spec)
 		fixture.WantInputError(t, err, "Key")
@@ -63,7 +63,7 @@ func TestBudgetsCanBeSet(t *testing.T) {
 	f := fixture.NewCloned(t)
 	b := create(t, f, limits{"a": {Hard: 10}}, func(s *budget.Spec) { s.ResetEvery = time.Hour })
 	report(t, f.Engine, b, "", amounts{"a": 8})
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 3}), breach(b, "a", 8, 0, 10).Result)
+	wantResult(t, report(t, f.Engine, b, "", amounts{"a": 3}), breach(b, "a", 8, 0, 10))
 	set := func(change ...func(*budget.Spec)) budget.Budget {
 		t.Helper()
 		spec := budget.Spec{ID: b, Limits: limits{"a": {Hard: 12}}, ResetEvery: time.Hour}
@@ -83,10 +83,10 @@ func TestBudgetsCanBeSet(t *testing.T) {
 	if got := set(cancelling); !got.NextReset.Equal(due) {
 		t.Errorf("the next reset is at %v, want %v", got.NextReset, due)
 	}
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 3}), ok)
+	wantResult(t, report(t, f.Engine, b, "", amounts{"a": 3}), ok)
 	wantUsage(t, f, b, amounts{"a": 11})
 	set(func(s *budget.Spec) { s.Limits = limits{"a": {Hard: 5}} })
-	wantOutcome(t, report(t, f.Engine, b, "", amounts{"a": 1}), breach(b, "a", 11, 0, 5).Result)
+	wantResult(t, report(t, f.Engine, b, "", amounts{"a": 1}), breach(b, "a", 11, 0, 5))
 	f.Flush()
 	f.Exec(t, `UPDATE ff_budget_policy SET breach_count = 1 WHERE budget_id = $1`, b.String())
 	f.Exec(t, `UPDATE ff_budget_policy SET policy_json = '[1]', breach_count = 1 WHERE budget_id = $1`, b.String())
@@ -131,5 +131,5 @@ func TestBudgetsCanBeDeleted(t *testing.T) {
 	if _, err := budget.Create(t.Context(), f.Engine, budget.Spec{ID: b, Limits: limits{"a": {Hard: 4}}}); err != nil {
 		t.Fatal(err)
 	}
-	wantResult(t, reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 4}), fits)
+	wantResult(t, reserve(t, f.Engine, x.Lease.Fence, of(b), "", amounts{"a": 4}), ok)
 }

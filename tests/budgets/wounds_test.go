@@ -21,7 +21,7 @@ func TestConcurrentRequestsCantPassBeforeTheSpendIsRecorded_litellm34732(t *test
 	leases := f.StartMany(t, callers)
 	outcomes := together(t, callers, callers, func(ctx context.Context, n int) (budget.Result, error) {
 		result, err := budget.Reserve(ctx, f.Engine, leases[n].Lease.Fence, budget.ReserveSpec{Budgets: of(b), Amounts: amounts{"cents": 10}})
-		return result.Result, err
+		return result, err
 	})
 	if outcomes[budget.Ok] != fit || outcomes[budget.HardBreach] != callers-fit {
 		t.Errorf("%v", outcomes)
@@ -85,11 +85,11 @@ func TestNothingThatFitsIsRefusedUnderLoad_litellm36926(t *testing.T) {
 		eng, l, budgets := engines[n%2], leases[n%callers].Lease.Fence, []id.BudgetID{b}
 		reserved := amounts{"a": most}
 		if result, err := budget.Reserve(ctx, eng, l, budget.ReserveSpec{Budgets: budgets, Amounts: reserved}); err != nil || result.Outcome != budget.Ok {
-			return result.Result, err
+			return result, err
 		}
 		result, err := budget.Settle(ctx, eng, l, budget.SettleSpec{Budgets: budgets, Used: amounts{"a": int64(n % 3)}, Reserved: reserved})
 		if err != nil || result.Outcome != budget.Ok {
-			return result.Result, err
+			return result, err
 		}
 		return budget.Report(ctx, eng, budget.Usage{Budget: b, Amounts: amounts{"a": 1}})
 	})

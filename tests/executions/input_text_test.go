@@ -83,11 +83,11 @@ func (b budgets) RecordSpend(ctx context.Context, spend budget.Spend) (budget.Re
 	return budget.RecordSpend(ctx, b.e, spend)
 }
 
-func (b budgets) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.ReserveResult, error) {
+func (b budgets) Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.Result, error) {
 	return budget.Reserve(ctx, b.e, f, spec)
 }
 
-func (b budgets) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.ReserveResult, error) {
+func (b budgets) Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.Result, error) {
 	return budget.Settle(ctx, b.e, f, spec)
 }
 
