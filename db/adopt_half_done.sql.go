@@ -135,6 +135,51 @@ func (q *Queries) HealEnded(ctx context.Context, db DBTX, arg HealEndedParams) e
 	return err
 }
 
+const recordEndedStates = `-- name: RecordEndedStates :execrows
+WITH input AS (
+    SELECT
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS execution_id
+)
+UPDATE ff_exec_core AS e
+SET
+    public_state = v.state,
+    ffx_last_mutation_at_ms = $1::bigint
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT x.state
+    FROM ffx_execution AS x
+    WHERE
+        x.partition_key = i.partition_key
+        AND x.execution_id = i.execution_id
+    OFFSET 0
+) AS v
+WHERE
+    e.partition_key = ANY (ARRAY[i.partition_key])
+    AND e.execution_id = i.execution_id
+    AND e.lifecycle_phase IN ('terminal', 'cancelled')
+    AND v.state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
+`
+
+type RecordEndedStatesParams struct {
+	NowMs         int64
+	PartitionKeys []int16
+	ExecutionIDs  []pgtype.UUID
+}
+
+// RecordEndedStates stores the public state of locked, ended executions, as derived by the view. Another program left an
+// earlier state there.
+//
+// Used by: schema.Adopt.
+// Locks: L1 held.
+func (q *Queries) RecordEndedStates(ctx context.Context, db DBTX, arg RecordEndedStatesParams) (int64, error) {
+	result, err := db.Exec(ctx, recordEndedStates, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const repointExecutions = `-- name: RepointExecutions :execrows
 WITH input AS (
     -- The executions.
@@ -235,51 +280,6 @@ func (q *Queries) RepointExecutions(ctx context.Context, db DBTX, arg RepointExe
 	return result.RowsAffected(), nil
 }
 
-const retellEnded = `-- name: RetellEnded :execrows
-WITH input AS (
-    SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id
-)
-UPDATE ff_exec_core AS e
-SET
-    public_state = v.state,
-    ffx_last_mutation_at_ms = $1::bigint
-FROM input AS i
-CROSS JOIN LATERAL (
-    SELECT x.state
-    FROM ffx_execution AS x
-    WHERE
-        x.partition_key = i.partition_key
-        AND x.execution_id = i.execution_id
-    OFFSET 0
-) AS v
-WHERE
-    e.partition_key = ANY (ARRAY[i.partition_key])
-    AND e.execution_id = i.execution_id
-    AND e.lifecycle_phase IN ('terminal', 'cancelled')
-    AND v.state IN ('completed', 'failed', 'cancelled', 'expired', 'skipped')
-`
-
-type RetellEndedParams struct {
-	NowMs         int64
-	PartitionKeys []int16
-	ExecutionIDs  []pgtype.UUID
-}
-
-// RetellEnded stores the public state of locked, ended executions, as derived by the view. Another program left an
-// earlier state there.
-//
-// Used by: schema.Adopt.
-// Locks: L1 held.
-func (q *Queries) RetellEnded(ctx context.Context, db DBTX, arg RetellEndedParams) (int64, error) {
-	result, err := db.Exec(ctx, retellEnded, arg.NowMs, arg.PartitionKeys, arg.ExecutionIDs)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const takeHalfDone = `-- name: TakeHalfDone :many
 WITH input AS (
     SELECT
@@ -294,7 +294,7 @@ SELECT
     (
         (e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
         AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
-    )::boolean AS untold,
+    )::boolean AS unreported,
     coalesce(e.terminal_at_ms, 0)::bigint AS terminal_at_ms,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
@@ -327,7 +327,7 @@ type TakeHalfDoneRow struct {
 	ExecutionID  id.ExecutionUUID
 	FlowID       *id.FlowID
 	Ended        bool
-	Untold       bool
+	Unreported   bool
 	TerminalAtMs int64
 	HighestEpoch int64
 }
@@ -351,7 +351,7 @@ func (q *Queries) TakeHalfDone(ctx context.Context, db DBTX, arg TakeHalfDonePar
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.Ended,
-			&i.Untold,
+			&i.Unreported,
 			&i.TerminalAtMs,
 			&i.HighestEpoch,
 		); err != nil {

@@ -608,6 +608,34 @@ func (q *Queries) PassOver(ctx context.Context, db DBTX, arg PassOverParams) err
 	return err
 }
 
+const requeueMember = `-- name: RequeueMember :one
+SELECT ffx_seat_again($1::uuid, $2::smallint, $3::uuid, $4::bigint)::boolean AS turn
+`
+
+type RequeueMemberParams struct {
+	SequenceID   pgtype.UUID
+	PartitionKey int16
+	ExecutionID  pgtype.UUID
+	NowMs        int64
+}
+
+// RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
+// sequence stopped at the member goes on. Returns whether the member has the turn.
+//
+// Used by: operator.Replay, operator.ReplayWhere.
+// Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
+func (q *Queries) RequeueMember(ctx context.Context, db DBTX, arg RequeueMemberParams) (bool, error) {
+	row := db.QueryRow(ctx, requeueMember,
+		arg.SequenceID,
+		arg.PartitionKey,
+		arg.ExecutionID,
+		arg.NowMs,
+	)
+	var turn bool
+	err := row.Scan(&turn)
+	return turn, err
+}
+
 const scanSequenceEnds = `-- name: ScanSequenceEnds :many
 SELECT
     t.id,
@@ -646,34 +674,6 @@ func (q *Queries) ScanSequenceEnds(ctx context.Context, db DBTX, arg ScanSequenc
 		return nil, err
 	}
 	return items, nil
-}
-
-const seatAgain = `-- name: SeatAgain :one
-SELECT ffx_seat_again($1::uuid, $2::smallint, $3::uuid, $4::bigint)::boolean AS turn
-`
-
-type SeatAgainParams struct {
-	SequenceID   pgtype.UUID
-	PartitionKey int16
-	ExecutionID  pgtype.UUID
-	NowMs        int64
-}
-
-// SeatAgain gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
-// sequence stopped at the member goes on. Returns whether the member has the turn.
-//
-// Used by: operator.Replay, operator.ReplayWhere.
-// Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
-func (q *Queries) SeatAgain(ctx context.Context, db DBTX, arg SeatAgainParams) (bool, error) {
-	row := db.QueryRow(ctx, seatAgain,
-		arg.SequenceID,
-		arg.PartitionKey,
-		arg.ExecutionID,
-		arg.NowMs,
-	)
-	var turn bool
-	err := row.Scan(&turn)
-	return turn, err
 }
 
 const seatMembers = `-- name: SeatMembers :many

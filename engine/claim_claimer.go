@@ -187,16 +187,16 @@ func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, state.Halt, error) {
 	const op = "complete and claim"
-	impatient := e.impatient()
+	shortWait := e.shortWait()
 	outcomes := make([]fferr.Outcome[struct{}], len(completions))
-	chunks := impatient.completionChunks(completions, outcomes)
+	chunks := shortWait.completionChunks(completions, outcomes)
 	together := e.c.Tx == nil && len(chunks) == 1 &&
 		!slices.ContainsFunc(chunks[0], func(item completionItem) bool { return item.flow != nil })
 	if together {
 		var completion *completing
 		var claim *claiming
-		err := core.InStatements(ctx, impatient.c, op, func(due *core.Notifications) []core.Step {
-			completion, claim = impatient.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
+		err := core.InStatements(ctx, shortWait.c, op, func(due *core.Notifications) []core.Step {
+			completion, claim = shortWait.newCompleting(chunks[0]), e.newClaiming(spec, after, n)
 			steps := []core.Step{func(conn db.DBTX) error { return completion.run(ctx, conn, due) }}
 			if completion.places != nil {
 				steps = append(steps, completion.places.Steps(ctx, func() {})...)

@@ -98,10 +98,10 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	if len(scans) == 0 {
 		return nil
 	}
-	impatient := e.impatient()
+	shortWait := e.shortWait()
 	// Not in a caller's transaction, which would keep the locks after a failed fast path.
 	if e.c.Tx == nil && len(scans) > 1 {
-		err := impatient.scanTogether(ctx, scans)
+		err := shortWait.scanTogether(ctx, scans)
 		if !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy) {
 			return err
 		}
@@ -110,7 +110,7 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	for _, s := range scans {
 		s.Beside, s.Began = 0, time.Now()
 		var halt state.Halt
-		if s.claimed, halt, s.err = impatient.claim(ctx, s.claimer.spec, s.After, s.Wanted); s.err == nil {
+		if s.claimed, halt, s.err = shortWait.claim(ctx, s.claimer.spec, s.After, s.Wanted); s.err == nil {
 			s.claimed = s.claimer.end(s.Scan, s.claimed, halt)
 			answered = true
 		}

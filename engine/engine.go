@@ -113,8 +113,8 @@ func (e *Engine) Pool() *pgxpool.Pool { return e.c.Pool }
 // If pool is nil, every operation of the returned engine is refused with [fferr.ErrInvalidInput].
 func (e *Engine) WithPool(pool *pgxpool.Pool) *Engine { return e.on(e.c.WithPool(pool)) }
 
-// impatient returns e for transactions that must not wait: see [core.Core.Impatient].
-func (e *Engine) impatient() *Engine { return e.on(e.c.Impatient()) }
+// shortWait returns e for transactions that must not wait: see [core.Core.ShortWait].
+func (e *Engine) shortWait() *Engine { return e.on(e.c.ShortWait()) }
 
 func (e *Engine) on(c *core.Core) *Engine {
 	bound := *e

@@ -64,7 +64,7 @@ func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 // CancelExecutions never waits for locks. If another transaction holds an execution, its attempt, its flow or a
 // dependent, the outcome is [fferr.ErrBusy]: repeat the item.
 func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]error, error) {
-	return e.impatient().cancel(ctx, specs)
+	return e.shortWait().cancel(ctx, specs)
 }
 
 func (e *Engine) cancel(ctx context.Context, specs []CancelSpec) ([]error, error) {

@@ -95,7 +95,7 @@ func (e *Engine) ensureKeys(ctx context.Context, op string, fresh []creation) er
 		params.Namespaces = append(params.Namespaces, namespaces[g])
 		params.LimitNames, params.Keys = append(params.LimitNames, of[g].Name), append(params.Keys, of[g].Key)
 	}
-	_, err := core.InStatement(ctx, e.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+	_, err := core.InStatement(ctx, e.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
 		return struct{}{}, e.c.Q.EnsureKeys(ctx, conn, params)
 	})
 	switch {

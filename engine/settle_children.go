@@ -43,7 +43,7 @@ func (e *Engine) WaitForChildren(ctx context.Context, l Lease) (Waiting, error) 
 // order; a lost lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error
 // means nothing happened.
 func (e *Engine) WaitForChildrenEach(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {
-	return e.impatient().waitForChildren(ctx, leases)
+	return e.shortWait().waitForChildren(ctx, leases)
 }
 
 func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]fferr.Outcome[Waiting], error) {

@@ -40,7 +40,7 @@ func (e *Engine) CompleteExecution(ctx context.Context, l Lease, result []byte) 
 // order, nil for success; a lost lease affects only its own. A second completion of an execution counts as a
 // repetition. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing happened.
 func (e *Engine) CompleteExecutions(ctx context.Context, completions []Completion) ([]error, error) {
-	outcomes, err := e.impatient().complete(ctx, completions)
+	outcomes, err := e.shortWait().complete(ctx, completions)
 	return core.ErrorsOf(outcomes), err
 }
 
@@ -97,7 +97,7 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	c := e.newCompleting(items)
 	var err error
 	switch {
-	case e.c.Tx != nil && e.c.Runner.IsImpatient():
+	case e.c.Tx != nil && e.c.Runner.HasShortWait():
 		// The statement waits for rows as long as the caller's transaction allows.
 		err = core.ErrFellThrough
 	case c.flows.Empty() && c.places != nil:
@@ -114,7 +114,7 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, core.ErrFellThrough), e.c.Runner.IsImpatient() && errors.Is(err, fferr.ErrBusy):
+	case errors.Is(err, core.ErrFellThrough), e.c.Runner.HasShortWait() && errors.Is(err, fferr.ErrBusy):
 		c.rows = nil
 	default:
 		return err
@@ -129,8 +129,8 @@ type completing struct {
 	first []completionItem // the first item of each execution; only first items are sent
 	flows *core.FlowSet
 
-	places *core.HandOver // nil: as far as this process knows, the completions free no places
-	rings  bool           // places are freed, and the gate has to look after the caller's commit
+	places       *core.HandOver // nil: as far as this process knows, the completions free no places
+	notifiesGate bool           // places are freed, and the gate has to look after the caller's commit
 
 	params db.CompleteExecutionsParams
 	rows   []db.CompleteExecutionsRow
@@ -165,7 +165,7 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 	if places := e.c.HandOverOf(len(c.first), func(i int) id.Fence { return c.first[i].Lease.Fence }); e.c.Tx == nil {
 		c.places = places
 	} else {
-		c.rings = places != nil
+		c.notifiesGate = places != nil
 	}
 	return c
 }
@@ -179,7 +179,7 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *core.Notificati
 	if len(c.rows) > 0 {
 		due.Leases()
 		due.Completions()
-		if c.rings {
+		if c.notifiesGate {
 			due.Gated()
 		}
 		for _, row := range c.rows {

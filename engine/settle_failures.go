@@ -66,7 +66,7 @@ func (e *Engine) FailExecution(ctx context.Context, l Lease, f Failure) (Failed,
 // lost lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means
 // nothing happened.
 func (e *Engine) FailExecutions(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {
-	return e.impatient().fail(ctx, failures)
+	return e.shortWait().fail(ctx, failures)
 }
 
 func (e *Engine) fail(ctx context.Context, failures []AttemptFailure) ([]fferr.Outcome[Failed], error) {

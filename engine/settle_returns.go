@@ -40,7 +40,7 @@ func (e *Engine) DelayExecution(ctx context.Context, l Lease, until time.Time) e
 // nil for a released attempt; a lost lease affects only its own. If a lease is given twice, the first delay decides.
 // An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing happened.
 func (e *Engine) DelayExecutions(ctx context.Context, delays []Delay) ([]error, error) {
-	return e.impatient().delay(ctx, "delay executions", delays)
+	return e.shortWait().delay(ctx, "delay executions", delays)
 }
 
 // ReleaseLeases returns unfinished executions to their lanes at once, for example at a shutdown. It is
@@ -50,7 +50,7 @@ func (e *Engine) ReleaseLeases(ctx context.Context, leases []Lease) ([]error, er
 	for i, l := range leases {
 		delays[i].Lease = l
 	}
-	return e.impatient().delay(ctx, "release leases", delays)
+	return e.shortWait().delay(ctx, "release leases", delays)
 }
 
 func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error, error) {

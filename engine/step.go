@@ -94,7 +94,7 @@ func (e *Engine) RecordStep(ctx context.Context, step StepRecord) (Recorded, err
 // lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing
 // happened, or the outcome is unknown.
 func (e *Engine) RecordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {
-	return e.impatient().recordSteps(ctx, steps)
+	return e.shortWait().recordSteps(ctx, steps)
 }
 
 func (e *Engine) recordSteps(ctx context.Context, steps []StepRecord) ([]fferr.Outcome[Recorded], error) {

@@ -46,7 +46,7 @@ func (e *Engine) InStep(
 		}
 	}
 	if err == nil && !recorded.Repeated {
-		e.c.PassOn(bound.Due)
+		e.c.Forward(bound.Due)
 	}
 	return recorded, err
 }

@@ -33,7 +33,7 @@ func (e *Engine) Suspend(ctx context.Context, spec SuspendSpec) (Suspended, erro
 // lease affects only its own. An item with locked rows gets [fferr.ErrBusy] at once. A returned error means nothing
 // happened.
 func (e *Engine) SuspendEach(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {
-	return e.impatient().suspend(ctx, specs)
+	return e.shortWait().suspend(ctx, specs)
 }
 
 func (e *Engine) suspend(ctx context.Context, specs []SuspendSpec) ([]fferr.Outcome[Suspended], error) {

@@ -150,7 +150,7 @@ func handle[E any](ctx context.Context, eng *engine.Engine, spec Consumer, src S
 		Consumer: spec,
 		eng:      eng,
 		q:        db.New(),
-		runner:   runner.Impatient(),
+		runner:   runner.ShortWait(),
 		src:      src,
 		call:     call,
 		holder:   newHolder(),

@@ -141,7 +141,7 @@ const grantPage = 100
 func ClaimForWorker(ctx context.Context, eng *engine.Engine, spec WorkerSpec) (ClaimGrant, bool, error) {
 	c := core.Of(eng)
 	const op = "claim for worker"
-	grant, found, err := claimForWorker(ctx, c.Impatient(), op, spec)
+	grant, found, err := claimForWorker(ctx, c.ShortWait(), op, spec)
 	return grant, found, core.Wrap(op, err)
 }
 

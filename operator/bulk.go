@@ -251,7 +251,7 @@ func where(
 			ids[i] = x.ID
 		}
 		if len(ids) > 0 && !bulk.DryRun {
-			outcomes, err := change(c.Impatient(), ids)
+			outcomes, err := change(c.ShortWait(), ids)
 			if err != nil {
 				return done, core.Wrap(op, err)
 			}

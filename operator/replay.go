@@ -148,7 +148,7 @@ func replay(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecuti
 		return replayed, err
 	}
 	if x.FfxSequence.Valid {
-		turn, err := c.Q.SeatAgain(ctx, tx, db.SeatAgainParams{
+		turn, err := c.Q.RequeueMember(ctx, tx, db.RequeueMemberParams{
 			SequenceID: x.FfxSequence, PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), NowMs: x.NowMs,
 		})
 		if err != nil {

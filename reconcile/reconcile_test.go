@@ -506,15 +506,15 @@ func TestRunReturnsWhatItAskedForWhenItStopped(t *testing.T) {
 
 func TestRunReportsLanesWithWork(t *testing.T) {
 	t.Parallel()
-	told := 0
+	notified := 0
 	runFor(t, time.Minute, Config{Lanes: []id.LaneID{"empty", "full"}, Queued: func(lanes []id.LaneID) {
-		told++
+		notified++
 		if len(lanes) != 1 || lanes[0] != "full" {
 			t.Errorf("told of %v", lanes)
 		}
 	}}, func(*fakeProcess) {})
-	if told < 35 {
-		t.Errorf("told %d times in a minute", told)
+	if notified < 35 {
+		t.Errorf("told %d times in a minute", notified)
 	}
 }
 
@@ -597,15 +597,15 @@ func wantPaced(t *testing.T, log, failure string, n int) {
 
 func TestNewRefusesBadInput(t *testing.T) {
 	t.Parallel()
-	told := func([]id.LaneID) {}
+	notified := func([]id.LaneID) {}
 	for _, cfg := range []Config{
 		{Interval: -1},
 		{Interval: 1},
 		{Interval: 25 * time.Hour},
 		{Instance: "a\nb"},
-		{Lanes: []id.LaneID{""}, Queued: told},
+		{Lanes: []id.LaneID{""}, Queued: notified},
 		{Lanes: []id.LaneID{"lane"}},
-		{Queued: told},
+		{Queued: notified},
 		{Batch: -1},
 		{Batch: engine.MaxBatch + 1},
 	} {

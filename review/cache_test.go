@@ -97,7 +97,7 @@ func TestRunTakesDatabasesOfEarlierReviews(t *testing.T) {
 	if used != 2 || kept != 0 {
 		t.Errorf("%d databases were used, %d kept", used, kept)
 	}
-	if was, is := told(first), told(again); !slices.Equal(was, is) || !slices.Equal(first.Catalog, again.Catalog) || len(first.Statements) != len(again.Statements) {
+	if was, is := linesOf(first), linesOf(again); !slices.Equal(was, is) || !slices.Equal(first.Catalog, again.Catalog) || len(first.Statements) != len(again.Statements) {
 		t.Errorf("the report became another one:\n%q\n%q", was, is)
 	}
 	for _, c := range []struct {
@@ -188,7 +188,7 @@ func TestHostileChangeDoesNotReachTheCache(t *testing.T) {
 	if used != 2 {
 		t.Errorf("%d databases were used", used)
 	}
-	if was, is := told(want), told(again); !slices.Equal(was, is) || !slices.Equal(want.Catalog, again.Catalog) {
+	if was, is := linesOf(want), linesOf(again); !slices.Equal(was, is) || !slices.Equal(want.Catalog, again.Catalog) {
 		t.Errorf("the report became another one:\n%q\n%q", was, is)
 	}
 }
@@ -225,7 +225,7 @@ func TestRunReviewsTwoHundredMigrations(t *testing.T) {
 	var before []string
 	for _, want := range []int{0, 2} {
 		r, used, _ := cached(t, config)
-		lines := told(r)
+		lines := linesOf(r)
 		if used != want || !has(lines, "blocking lock-blocks-writers db/migrations/00201_index.sql:2 t9") || has(lines, "risk review-incomplete") {
 			t.Errorf("%d databases were used; found %q", used, lines)
 		}

@@ -95,7 +95,7 @@ func reviewCase(t *testing.T, kind, dir string, want expectation) {
 		}
 		t.Log(b.String())
 	}
-	t.Logf("%s: %q, order %q, skipped %q", r.Verdict(report.Blocking), told(r), r.Order, r.Skipped)
+	t.Logf("%s: %q, order %q, skipped %q", r.Verdict(report.Blocking), linesOf(r), r.Order, r.Skipped)
 	severitiesAreKnown(t, r)
 	if kind == "good" {
 		for _, f := range r.Findings {

@@ -87,8 +87,8 @@ func reviewHostile(t *testing.T, server string, text []byte, secret string) {
 		}
 		said += out.String()
 		for _, want := range change.Finds {
-			if !has(told(r), want) {
-				t.Errorf("%s: no finding %q among %q, skipped %q", change.About, want, told(r), r.Skipped)
+			if !has(linesOf(r), want) {
+				t.Errorf("%s: no finding %q among %q, skipped %q", change.About, want, linesOf(r), r.Skipped)
 			}
 		}
 		for _, want := range change.Unread {
@@ -96,7 +96,7 @@ func reviewHostile(t *testing.T, server string, text []byte, secret string) {
 				t.Errorf("%s: %q is not among %q", change.About, want, r.NotRead)
 			}
 		}
-		t.Logf("%q, skipped %q", told(r), r.Skipped)
+		t.Logf("%q, skipped %q", linesOf(r), r.Skipped)
 	}
 	for _, leak := range []string{secret, "root:x:"} {
 		if strings.Contains(said, leak) {
@@ -176,7 +176,7 @@ DROP SCHEMA `+role+`;
 REVOKE SELECT ON item FROM `+role+`;
 DROP ROLE `+role+`;`)
 	r := s.review()
-	lines := told(r)
+	lines := linesOf(r)
 	if !has(lines, "note statement-not-run db/migrations/2_roles.sql:2") {
 		t.Errorf("found %q", lines)
 	}

@@ -69,7 +69,7 @@ DROP TABLE item;
 	s.commit()
 	s.migration("2_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	r := s.review()
-	lines := told(r)
+	lines := linesOf(r)
 	if !has(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:2 item") || has(lines, "risk review-incomplete") {
 		t.Errorf("found %q", lines)
 	}
@@ -93,7 +93,7 @@ func TestRunReviewsBesideABaseThatFails(t *testing.T) {
 	s.commit()
 	s.migration("3_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	r := s.review()
-	lines := told(r)
+	lines := linesOf(r)
 	if !strings.HasPrefix(lines[0], "risk review-incomplete db/migrations/2_broken.sql:2") || !has(lines, "risk index-without-concurrently db/migrations/3_index.sql:2") {
 		t.Errorf("found %q", lines)
 	}
@@ -108,7 +108,7 @@ func TestRunReviewsTheRepairOfABase(t *testing.T) {
 	s.migration("2_broken.sql", "ALTER TABLE nowhere ADD a int;", "")
 	s.commit()
 	s.migration("2_broken.sql", "CREATE TABLE somewhere (a int);", "DROP TABLE somewhere;")
-	lines := told(s.review())
+	lines := linesOf(s.review())
 	if !has(lines, "risk review-incomplete db/migrations/2_broken.sql") || has(lines, "blocking migration-fails") {
 		t.Errorf("found %q", lines)
 	}
@@ -120,12 +120,12 @@ func TestRunNotesUnreadableOldFiles(t *testing.T) {
 	s.lay("db/migrations/2_old.sql", "-- migrate:up\nCREATE TABLE basket (id bigint PRIMARY KEY);\n-- migrate:down\nDROP TABEL basket;\n")
 	s.commit()
 	s.migration("3_table.sql", "CREATE TABLE shelf (id bigint PRIMARY KEY);", "DROP TABLE shelf;")
-	lines := told(s.review())
+	lines := linesOf(s.review())
 	if !has(lines, "note migration-unreadable db/migrations/2_old.sql") || has(lines, "blocking") || !has(lines, "note") {
 		t.Errorf("found %q", lines)
 	}
 	s.lay("db/migrations/3_table.sql", "-- migrate:up\nCREATE TABLE shelf (id bigint PRIMARY KEY);\n-- migrate:down\nDROP TABEL shelf;\n")
-	if lines := told(s.review()); !has(lines, "blocking migration-unreadable db/migrations/3_table.sql") {
+	if lines := linesOf(s.review()); !has(lines, "blocking migration-unreadable db/migrations/3_table.sql") {
 		t.Errorf("found %q", lines)
 	}
 }
@@ -133,13 +133,13 @@ func TestRunNotesUnreadableOldFiles(t *testing.T) {
 func TestRunReviewsAMigrationThatLeavesATransactionOpen(t *testing.T) {
 	s := newShop(t)
 	s.lay("db/migrations/2_open.sql", "-- migrate:up transaction:false\nBEGIN;\nCREATE TABLE basket (id bigint PRIMARY KEY);\n-- migrate:down\nDROP TABLE basket;\n")
-	lines := told(s.review())
+	lines := linesOf(s.review())
 	t.Logf("found %q", lines)
 	if !has(lines, "blocking transaction-left-open db/migrations/2_open.sql:2") {
 		t.Errorf("found %q", lines)
 	}
 	s.migration("3_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
-	lines = told(s.review())
+	lines = linesOf(s.review())
 	if !has(lines, "blocking transaction-left-open db/migrations/2_open.sql:2") || !has(lines, "risk index-without-concurrently db/migrations/3_index.sql:2") {
 		t.Errorf("found %q", lines)
 	}

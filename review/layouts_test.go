@@ -258,7 +258,7 @@ func TestLayouts(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			r := l.review(t)
-			t.Logf("found %q, skipped %q", told(r), r.Skipped)
+			t.Logf("found %q, skipped %q", linesOf(r), r.Skipped)
 			var blocking, objects []string
 			for _, f := range r.Findings {
 				if f.Severity == report.Blocking {
@@ -306,10 +306,10 @@ func TestRunReviewsAllPackages(t *testing.T) {
 		},
 	}
 	r := l.review(t)
-	t.Logf("found %q, skipped %q", told(r), r.Skipped)
+	t.Logf("found %q, skipped %q", linesOf(r), r.Skipped)
 	for _, want := range []string{"note api-removed b/q.sql:4 stock.Old", "risk api-nullability m/2_state.sql:2 stock.Order.Customer", "risk api-nullability m/2_state.sql:2 shop.Order.Customer"} {
-		if !has(told(r), want) {
-			t.Errorf("%q is not among %q", want, told(r))
+		if !has(linesOf(r), want) {
+			t.Errorf("%q is not among %q", want, linesOf(r))
 		}
 	}
 	if r.Order != report.NoOrder || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
@@ -342,9 +342,9 @@ func TestRunReviewsPackagesOfOneName(t *testing.T) {
 	if r.Order != report.NoOrder || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
 		return f.Rule == "rolling-no-order" && strings.Contains(f.Detail, "`a/db.GetOrder`") && !strings.Contains(f.Detail, "b/db")
 	}) {
-		t.Errorf("the order is %q, found %q, skipped %q", r.Order, told(r), r.Skipped)
+		t.Errorf("the order is %q, found %q, skipped %q", r.Order, linesOf(r), r.Skipped)
 	}
-	if !has(told(r), "risk api-removed m/2_state.sql:2 a/db.Order.Status") && !slices.ContainsFunc(r.API, func(c report.Change) bool { return strings.HasPrefix(c.Object, "a/db.") }) {
+	if !has(linesOf(r), "risk api-removed m/2_state.sql:2 a/db.Order.Status") && !slices.ContainsFunc(r.API, func(c report.Change) bool { return strings.HasPrefix(c.Object, "a/db.") }) {
 		t.Errorf("the API's changes are %+v", r.API)
 	}
 }
@@ -360,8 +360,8 @@ func TestRunExpandsStarsOfBothSides(t *testing.T) {
 		config: review.Config{MigrateCommand: strings.Replace(ownCommand, "*.sql", "*", 1)},
 	}
 	r := l.review(t)
-	if len(r.Catalog) == 0 || r.Order != report.AnyOrder || has(told(r), "risk rolling-code-first") {
-		t.Errorf("the order is %q, found %q, skipped %q, changes %+v", r.Order, told(r), r.Skipped, r.Catalog)
+	if len(r.Catalog) == 0 || r.Order != report.AnyOrder || has(linesOf(r), "risk rolling-code-first") {
+		t.Errorf("the order is %q, found %q, skipped %q, changes %+v", r.Order, linesOf(r), r.Skipped, r.Catalog)
 	}
 }
 
@@ -375,8 +375,8 @@ func TestRunFollowsARenamedTable(t *testing.T) {
 		head: map[string]string{"db/migrations/2_sales.sql": "-- migrate:up\nALTER TABLE orders RENAME TO sales;\nALTER TABLE sales ALTER status DROP NOT NULL;\n" +
 			"CREATE VIEW orders AS SELECT * FROM sales;\n-- migrate:down\nDROP VIEW orders;\nALTER TABLE sales ALTER status SET NOT NULL;\nALTER TABLE sales RENAME TO orders;\n"},
 	}
-	if r := l.review(t); !has(told(r), "risk rolling-null db/migrations/2_sales.sql:0 orders.status") {
-		t.Errorf("found %q, skipped %q", told(r), r.Skipped)
+	if r := l.review(t); !has(linesOf(r), "risk rolling-null db/migrations/2_sales.sql:0 orders.status") {
+		t.Errorf("found %q, skipped %q", linesOf(r), r.Skipped)
 	}
 }
 

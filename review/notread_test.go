@@ -9,7 +9,7 @@ func TestRunReviewsTheFolderOfTheBase(t *testing.T) {
 	s.lay(".env", "DBMATE_MIGRATIONS_DIR=decoy\n")
 	s.lay("decoy/1_items.sql", "-- migrate:up\nCREATE TABLE item (id bigint PRIMARY KEY);\n-- migrate:down\nDROP TABLE item;\n")
 	r := s.review()
-	if lines := told(r); !has(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:2 item") {
+	if lines := linesOf(r); !has(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:2 item") {
 		t.Errorf("found %q", lines)
 	}
 	for _, want := range []string{"`decoy`", "`.env`: the change of DBMATE_MIGRATIONS_DIR"} {
@@ -26,7 +26,7 @@ func TestRunReviewsBesideBrokenFiles(t *testing.T) {
 	s.lay("other/sqlc.yaml", "version: [\n")
 	s.migration("2_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	r := s.review()
-	lines := told(r)
+	lines := linesOf(r)
 	for _, want := range []string{
 		"blocking query-unreadable shop/items.sql.go", "blocking query-unreadable other/sqlc.yaml",
 		"blocking lock-blocks-writers db/migrations/2_index.sql:2 item",

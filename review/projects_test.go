@@ -83,7 +83,7 @@ func (want foreign) review(t *testing.T, dir string) *report.Report {
 func (want foreign) compare(t *testing.T, r *report.Report) {
 	t.Helper()
 	severitiesAreKnown(t, r)
-	found := told(r)
+	found := linesOf(r)
 	for i := range found {
 		found[i] = strings.TrimSpace(found[i])
 	}

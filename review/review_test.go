@@ -86,7 +86,7 @@ func (s shop) review() *report.Report {
 	return r
 }
 
-func told(r *report.Report) []string {
+func linesOf(r *report.Report) []string {
 	var lines []string
 	for _, f := range r.Findings {
 		silenced := ""
@@ -109,7 +109,7 @@ func TestRunReportsNoChange(t *testing.T) {
 	}
 	for _, f := range r.Findings {
 		if f.Severity > report.Note {
-			t.Errorf("nothing changed, and %q was found", told(r))
+			t.Errorf("nothing changed, and %q was found", linesOf(r))
 		}
 	}
 	if r.Elsewhere != "sqlc.yaml" {
@@ -121,7 +121,7 @@ func TestRunReviewsAnIndex(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_index.sql", "CREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
 	r := s.review()
-	lines := told(r)
+	lines := linesOf(r)
 	if !has(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:2 item") {
 		t.Errorf("found %q", lines)
 	}
@@ -143,7 +143,7 @@ func TestRunReviewsAnIndex(t *testing.T) {
 func TestRunIsSilencedByAComment(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_index.sql", "-- review: allow lock-blocks-writers until 2026-12-01: nobody writes at night\nCREATE INDEX item_name ON item (name);", "DROP INDEX item_name;")
-	if lines := told(s.review()); !slices.Contains(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:3 item silenced") {
+	if lines := linesOf(s.review()); !slices.Contains(lines, "blocking lock-blocks-writers db/migrations/2_index.sql:3 item silenced") {
 		t.Errorf("found %q", lines)
 	}
 }
@@ -152,7 +152,7 @@ func TestRunReportsAFailingMigration(t *testing.T) {
 	s := newShop(t)
 	s.migration("2_wrong.sql", "ALTER TABLE item ADD COLUMN name text;", "SELECT 1;")
 	r := s.review()
-	if lines := told(r); !slices.Contains(lines, "blocking migration-fails db/migrations/2_wrong.sql:2 2") || len(r.Skipped) == 0 {
+	if lines := linesOf(r); !slices.Contains(lines, "blocking migration-fails db/migrations/2_wrong.sql:2 2") || len(r.Skipped) == 0 {
 		t.Errorf("found %q, skipped %q", lines, r.Skipped)
 	}
 }
@@ -165,7 +165,7 @@ CREATE INDEX item_price ON item (price);
 -- migrate:down
 DROP TABLE item;
 `)
-	lines := told(s.review())
+	lines := linesOf(s.review())
 	if !has(lines, "blocking history-differs") || !has(lines, "blocking released-migration-changed") {
 		t.Errorf("found %q", lines)
 	}
@@ -184,7 +184,7 @@ func TestRunComparesWithTheMergeBase(t *testing.T) {
 	s.commit()
 	s.git("checkout", "-q", "branch")
 	r := s.review()
-	if lines := told(r); !has(lines, "blocking migration-version-twice db/migrations/3_mine.sql") {
+	if lines := linesOf(r); !has(lines, "blocking migration-version-twice db/migrations/3_mine.sql") {
 		t.Errorf("found %q", lines)
 	}
 	if len(r.Catalog) != 1 || r.Catalog[0].Object != "mine" {

@@ -194,7 +194,7 @@ func (r rewriter) rewrite(ctx context.Context, page []found) (int, error) {
 		}
 	}
 	if k := keysOf(page, func(x found) bool { return x.WrongState }); len(k.executions) > 0 {
-		if _, err := r.q.RetellEnded(ctx, r.tx, db.RetellEndedParams{
+		if _, err := r.q.RecordEndedStates(ctx, r.tx, db.RecordEndedStatesParams{
 			PartitionKeys: k.partitions, ExecutionIDs: k.executions, NowMs: nowMs,
 		}); err != nil {
 			return 0, err
@@ -284,8 +284,8 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 		healed.LeaseIDs = append(healed.LeaseIDs, attempt.LeaseID)
 		healed.WorkerInstanceIDs = append(healed.WorkerInstanceIDs, attempt.WorkerInstanceID)
 		healed.Leased = append(healed.Leased, leased)
-		healed.Cancelled = append(healed.Cancelled, row.Untold)
-		if !row.Untold || reported[row.ExecutionID] {
+		healed.Cancelled = append(healed.Cancelled, row.Unreported)
+		if !row.Unreported || reported[row.ExecutionID] {
 			continue
 		}
 		events.PartitionKeys = append(events.PartitionKeys, row.PartitionKey)
@@ -313,7 +313,7 @@ func (r rewriter) reported(ctx context.Context, rows []db.TakeHalfDoneRow) (map[
 	var k keys
 	var endedAtMs []int64
 	for i := range rows {
-		if rows[i].Untold {
+		if rows[i].Unreported {
 			k.partitions = append(k.partitions, rows[i].PartitionKey)
 			k.executions = append(k.executions, pgtype.UUID{Bytes: rows[i].ExecutionID, Valid: true})
 			endedAtMs = append(endedAtMs, rows[i].TerminalAtMs)

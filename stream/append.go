@@ -64,7 +64,7 @@ func AppendEach(ctx context.Context, eng *engine.Engine, batches []Batch) ([]ffe
 			return nil, core.Wrap(opAppendFrames, core.Invalid("ends", "has no effect in a call for many"))
 		}
 	}
-	return appendFrames(ctx, c.Impatient(), batches)
+	return appendFrames(ctx, c.ShortWait(), batches)
 }
 
 func appendFrames(ctx context.Context, c *core.Core, batches []Batch) ([]fferr.Outcome[Appended], error) {

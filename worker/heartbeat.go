@@ -81,9 +81,9 @@ const (
 // lossPause is the shortest time between two checks for lost leases, however many are cancelled.
 const lossPause = 50 * time.Millisecond
 
-// hearLosses makes the heartbeat check for lost leases after each notification, until ctx ends. An operator who drains the
+// listenForLosses makes the heartbeat check for lost leases after each notification, until ctx ends. An operator who drains the
 // worker notifies it in the same way.
-func (r *run) hearLosses(ctx context.Context) {
+func (r *run) listenForLosses(ctx context.Context) {
 	err := r.eng.ListenLost(ctx, r.cfg.Instance, func() {
 		select {
 		case r.losses <- struct{}{}:

@@ -90,7 +90,7 @@ func (r *run) report(t *task) {
 
 // reportToHooks calls the function that [Hooks].Begin returned. The task is already settled, so a panic changes nothing.
 func (r *run) reportToHooks(t *task) {
-	if t.told == nil {
+	if t.reportTo == nil {
 		return
 	}
 	defer func() {
@@ -102,7 +102,7 @@ func (r *run) reportToHooks(t *task) {
 			slog.String("stack", string(debug.Stack())))
 		r.cfg.Log.LogAttrs(context.Background(), slog.LevelError, "hook panicked", attrs...)
 	}()
-	t.told(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
+	t.reportTo(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
 }
 
 // attrs returns the log attributes of a task.

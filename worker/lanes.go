@@ -30,8 +30,8 @@ type lane struct {
 	resting   bool       // notified during the rest; a timer wakes the fetcher at the end
 }
 
-// hear passes a notification to the fetcher.
-func (r *run) hear(name id.LaneID) {
+// onNotification passes a notification to the fetcher.
+func (r *run) onNotification(name id.LaneID) {
 	r.notified.Add(1)
 	r.wakeLane(name)
 }

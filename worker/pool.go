@@ -58,7 +58,7 @@ func (r *run) perform(t *task, goroutine int64) {
 	}
 	ctx := t.ctx
 	if r.cfg.Hooks != nil {
-		ctx, t.told = r.cfg.Hooks.Begin(ctx, &t.work)
+		ctx, t.reportTo = r.cfg.Hooks.Begin(ctx, &t.work)
 	}
 	t.decide(t.handle(ctx, &t.work, t.claimAsked))
 	returned = true

@@ -34,7 +34,7 @@ type task struct {
 	wait     engine.SuspendSpec
 	refusals int // of the wait, by the server
 	ran      time.Duration
-	told     func(Report) // from the hooks; may be nil
+	reportTo func(Report) // from the hooks; may be nil
 
 	// Set when the task is settled.
 	settlement Settlement

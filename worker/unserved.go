@@ -25,7 +25,7 @@ type kindOnLane struct {
 // unclaimed for a minute, until ctx ends. watchUnserved logs each kind once, and again if some was claimed in between.
 func (r *run) watchUnserved(ctx context.Context) {
 	filter := engine.WaitingFilter{Lanes: r.laneNames, Except: slices.Collect(maps.Keys(r.handlers))}
-	var before, told map[kindOnLane]engine.WaitingKind
+	var before, logged map[kindOnLane]engine.WaitingKind
 	var failing warn.Repeated
 	for backoff.Wait(ctx, backoff.Spread(unservedAfter)) {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
@@ -37,15 +37,15 @@ func (r *run) watchUnserved(ctx context.Context) {
 			}
 			continue
 		}
-		last, lastTold := before, told
-		before, told = make(map[kindOnLane]engine.WaitingKind), make(map[kindOnLane]engine.WaitingKind)
+		last, lastLogged := before, logged
+		before, logged = make(map[kindOnLane]engine.WaitingKind), make(map[kindOnLane]engine.WaitingKind)
 		for _, w := range waiting {
 			about := kindOnLane{w.Lane, w.Kind}
 			before[about] = w
 			if !sameNext(last[about], w) {
 				continue
 			}
-			if !sameNext(lastTold[about], w) {
+			if !sameNext(lastLogged[about], w) {
 				served, err := r.served(ctx, about)
 				if err != nil {
 					failing.Log(r.cfg.Log, "cannot look for workers that handle a kind; retrying: check the database and the rights of its role", "error", err)
@@ -56,7 +56,7 @@ func (r *run) watchUnserved(ctx context.Context) {
 				r.cfg.Log.Warn("no worker takes work of a kind that this one has no handler for: start a worker that handles it, or cancel the work",
 					"lane", w.Lane, "kind", w.Kind, "waiting", w.Waiting, "since", w.Since)
 			}
-			told[about] = w
+			logged[about] = w
 		}
 	}
 }

@@ -479,16 +479,16 @@ func (r *run) work(ctx context.Context) {
 		beside.Go(func() { r.reconcile(ctx, r) })
 	}
 	beside.Go(func() {
-		if err := r.eng.Listen(ctx, r.hear); ctx.Err() == nil {
+		if err := r.eng.Listen(ctx, r.onNotification); ctx.Err() == nil {
 			r.cfg.Log.Warn("no notifications of new work; polling the lanes: check the engine's Listener", "error", err)
 		}
 	})
 	beside.Go(func() { r.watchUnserved(ctx) })
 	stopped := make(chan struct{})
-	hearing, stopHearing := context.WithCancel(r.base)
-	defer stopHearing()
+	listening, stopListening := context.WithCancel(r.base)
+	defer stopListening()
 	beating.Go(func() { r.heartbeat(stopped) })
-	beating.Go(func() { r.hearLosses(hearing) })
+	beating.Go(func() { r.listenForLosses(listening) })
 	beating.Go(func() { r.watchStuck(stopped) })
 	if !r.cfg.NoRegister {
 		beating.Go(func() { r.keepPresence(ctx, stopped) })
@@ -541,7 +541,7 @@ func (r *run) work(ctx context.Context) {
 	close(r.places)
 	settling.Wait()
 	r.retrier.end(r.cfg.LeaseTTL)
-	stopHearing()
+	stopListening()
 	close(stopped)
 	close(r.recorder.stopped)
 	close(r.appender.stopped)

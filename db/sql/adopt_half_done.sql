@@ -17,7 +17,7 @@ SELECT
     (
         (e.lifecycle_phase = 'cancelled' OR e.public_state = 'cancelled')
         AND coalesce(e.ffx_last_mutation_at_ms, 0) < e.terminal_at_ms
-    )::boolean AS untold,
+    )::boolean AS unreported,
     coalesce(e.terminal_at_ms, 0)::bigint AS terminal_at_ms,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch
 FROM input AS i
@@ -134,8 +134,8 @@ SELECT
 FROM healed AS r
 WHERE r.leased;
 
--- name: RetellEnded :execrows
--- RetellEnded stores the public state of locked, ended executions, as derived by the view. Another program left an
+-- name: RecordEndedStates :execrows
+-- RecordEndedStates stores the public state of locked, ended executions, as derived by the view. Another program left an
 -- earlier state there.
 --
 -- Used by: schema.Adopt.

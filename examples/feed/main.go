@@ -62,7 +62,7 @@ func feed(ctx context.Context, eng *engine.Engine, cursorFile, url string, n int
 		return err
 	}
 	defer sub.Close()
-	told := 0
+	delivered := 0
 	for lease, err := range sub.All() {
 		if err != nil {
 			return err
@@ -79,12 +79,12 @@ func feed(ctx context.Context, eng *engine.Engine, cursorFile, url string, n int
 		if response.StatusCode != http.StatusOK {
 			return errAudit
 		}
-		if told++; told%2 == 1 { // store every second position, since a file is slow to write
+		if delivered++; delivered%2 == 1 { // store every second position, since a file is slow to write
 			if err := os.WriteFile(cursorFile, []byte(sub.Position().String()), 0o600); err != nil {
 				return err
 			}
 		}
-		if told == n {
+		if delivered == n {
 			break
 		}
 	}

@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	Tell  = engine.Kind[string, int]{Name: "tell"}
+	Story = engine.Kind[string, int]{Name: "story"}
 	Token = stream.Frame[string]{Type: "token"}
 	Begin = stream.Frame[struct{}]{Type: "begin"} // the text begins, perhaps again after the death of a worker
 )
@@ -47,7 +47,7 @@ func main() {
 		pause = 200 * time.Millisecond
 	}
 	w := must(worker.New(eng, worker.Config{}))
-	worker.Handle(w, Tell, func(ctx context.Context, job worker.Job[string]) (int, error) {
+	worker.Handle(w, Story, func(ctx context.Context, job worker.Job[string]) (int, error) {
 		if err := Begin.Write(ctx, job.Stream(), struct{}{}); err != nil {
 			return 0, err
 		}
@@ -78,7 +78,7 @@ func main() {
 			_, _ = w.Write(page)
 			return
 		}
-		created, err := Tell.Create(r.Context(), eng, "Once upon a time there was a queue.")
+		created, err := Story.Create(r.Context(), eng, "Once upon a time there was a queue.")
 		if err != nil {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return

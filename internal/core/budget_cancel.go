@@ -54,7 +54,7 @@ func (c *Core) cancelOver(ctx context.Context, op string, rows []db.ListBudgetCa
 	}
 	outcomes := make([]fferr.Outcome[struct{}], len(rows))
 	all := ValidItems(outcomes, func(int) error { return nil })
-	if err := c.Impatient().CancelEach(ctx, op, cancels, all, outcomes); err != nil {
+	if err := c.ShortWait().CancelEach(ctx, op, cancels, all, outcomes); err != nil {
 		return 0, err
 	}
 	var over db.DropBudgetAdmissionsParams

@@ -115,13 +115,13 @@ func (c *Core) WithPool(pool *pgxpool.Pool) *Core {
 	return &bound
 }
 
-// Impatient returns c for transactions that must not wait. A lock held for longer than a concurrent commit takes ends a
+// ShortWait returns c for transactions that must not wait. A lock held for longer than a concurrent commit takes ends a
 // transaction with [fferr.ErrBusy], without a retry. For rows that are often locked, operations use statements that
 // skip locked ones. In a caller's transaction, the caller's lock_timeout applies.
-func (c *Core) Impatient() *Core {
-	impatient := *c
-	impatient.Runner = c.Runner.Impatient()
-	return &impatient
+func (c *Core) ShortWait() *Core {
+	shortWait := *c
+	shortWait.Runner = c.Runner.ShortWait()
+	return &shortWait
 }
 
 // NowMs returns the fixed time of a test, or nil for the database's clock.

@@ -51,7 +51,7 @@ func Wrap(op string, err error) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	for _, signal := range Signals {
-		if _, told := errors.AsType[*fallenThrough](err); !told && errors.Is(err, signal) {
+		if _, fell := errors.AsType[*fallenThrough](err); !fell && errors.Is(err, signal) {
 			return &signalError{op, signal}
 		}
 	}

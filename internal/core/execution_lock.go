@@ -57,10 +57,10 @@ func (c *Core) readForecasts(ctx context.Context, conn db.DBTX, items []*HeldExe
 	return err
 }
 
-// lockCurrent locks the current attempts, or marks locked ones as busy if the engine is impatient.
+// lockCurrent locks the current attempts, or marks locked ones as busy under a short wait.
 func (c *Core) lockCurrent(ctx context.Context, conn db.DBTX, items []*HeldExecution) error {
 	arrays := HeldArrays(items)
-	if !c.Runner.IsImpatient() {
+	if !c.Runner.HasShortWait() {
 		return c.Q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{
 			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 		})

@@ -73,14 +73,14 @@ func (s *FlowSet) keep(flows []pgtype.UUID) {
 	s.Flows = kept
 }
 
-// HoldFlows locks the flows of set. An impatient engine removes locked flows from set instead of waiting.
+// HoldFlows locks the flows of set. Under a short wait HoldFlows removes locked flows from set.
 func (c *Core) HoldFlows(ctx context.Context, tx db.DBTX, set *FlowSet, exclusive bool) error {
 	switch {
-	case exclusive && c.Runner.IsImpatient():
+	case exclusive && c.Runner.HasShortWait():
 		return c.TryFlowsExclusive(ctx, tx, set)
 	case exclusive:
 		return c.LockFlowsExclusive(ctx, tx, set)
-	case c.Runner.IsImpatient():
+	case c.Runner.HasShortWait():
 		if err := c.TryFlowsShared(ctx, tx, set); err != nil {
 			return err
 		}

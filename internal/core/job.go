@@ -43,7 +43,7 @@ type Pass struct {
 func (c *Core) NewPass(
 	op string, act func(ctx context.Context, tx *Txn, flows *FlowSet, due []Candidate, limit int) (int, error),
 ) *Pass {
-	return &Pass{Core: c.Impatient(), Op: op, act: act, busy: make(map[id.FlowID][]Candidate)}
+	return &Pass{Core: c.ShortWait(), Op: op, act: act, busy: make(map[id.FlowID][]Candidate)}
 }
 
 // Through acts on up to batch rows found by scan. Each scan continues after the last one, and may itself handle as many

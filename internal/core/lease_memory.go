@@ -210,7 +210,7 @@ func (c *Core) ForgetLeaseTimers(ctx context.Context, op string) error {
 			params.DueAtMs = append(params.DueAtMs, w.DueMs)
 			params.TimerIDs = append(params.TimerIDs, pgtype.UUID{Bytes: w.ID, Valid: true})
 		}
-		if _, err := InStatement(ctx, c.Impatient(), op, func(conn db.DBTX, _ *Notifications) (struct{}, error) {
+		if _, err := InStatement(ctx, c.ShortWait(), op, func(conn db.DBTX, _ *Notifications) (struct{}, error) {
 			return struct{}{}, c.Q.ForgetLeaseTimers(ctx, conn, params)
 		}); err != nil && !errors.Is(err, fferr.ErrBusy) {
 			return err

@@ -34,7 +34,7 @@ type Notifying struct {
 	Delayed      chan struct{} // buffered for one; signals delayed executions
 	Unneeded     chan struct{} // buffered for one; signals siblings to cancel
 	CallEnded    chan struct{} // buffered for one; signals ends of called executions
-	SeatLeft     chan struct{} // buffered for one; signals ends of members of sequences
+	MemberEnded  chan struct{} // buffered for one; signals ends of members of sequences
 	Rescheduled  chan struct{} // buffered for one; signals added and changed schedules
 	Gated        chan struct{} // buffered for one; signals possible admissions by a budget or limit
 	OverBudget   chan struct{} // buffered for one; signals executions to cancel after a breach in an InTx
@@ -50,7 +50,7 @@ func newNotifying(pool *pgxpool.Pool, cfg Config) *Notifying {
 		Delayed:      make(chan struct{}, 1),
 		Unneeded:     make(chan struct{}, 1),
 		CallEnded:    make(chan struct{}, 1),
-		SeatLeft:     make(chan struct{}, 1),
+		MemberEnded:  make(chan struct{}, 1),
 		Rescheduled:  make(chan struct{}, 1),
 		Gated:        make(chan struct{}, 1),
 		OverBudget:   make(chan struct{}, 1),
@@ -188,13 +188,13 @@ func (c *Core) Notify(due *Notifications) {
 		Remind(c.OverBudget)
 	}
 	if due.sequence {
-		c.seatFreed()
+		c.memberEnded()
 	}
 	c.Notifier.Notify(&due.Set)
 }
 
-// PassOn sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
-func (c *Core) PassOn(due *Notifications) {
+// Forward sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
+func (c *Core) Forward(due *Notifications) {
 	if c.Tx == nil {
 		c.Notify(due)
 		return
@@ -226,13 +226,13 @@ func (c *Core) SequenceEnded(lanes []string) {
 	c.Notify(&due)
 }
 
-// seatFreed makes claimers of this process look for the next members of sequences on all lanes.
-func (c *Core) seatFreed() {
+// memberEnded makes claimers of this process look for the next members of sequences on all lanes.
+func (c *Core) memberEnded() {
 	c.Resumed.byLane.Range(func(_, count any) bool {
 		count.(*atomic.Int64).Add(1)
 		return true
 	})
-	Remind(c.SeatLeft)
+	Remind(c.MemberEnded)
 }
 
 // OnNotification calls a function for the notifications of a channel until stop is called, and if connects is true

@@ -114,10 +114,10 @@ func (c *Core) readRetryFacts(ctx context.Context, conn db.DBTX, items []*HeldLe
 	return err
 }
 
-// lockAttempts locks the attempts of leases, or marks locked ones as busy if the engine is impatient.
+// lockAttempts locks the attempts of leases, or marks locked ones as busy under a short wait.
 func (c *Core) lockAttempts(ctx context.Context, conn db.DBTX, items []*HeldLease) error {
 	arrays := arraysOf(items)
-	if !c.Runner.IsImpatient() {
+	if !c.Runner.HasShortWait() {
 		_, err := c.Q.LockAttempts(ctx, conn, db.LockAttemptsParams{
 			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, AttemptIndexes: arrays.Attempts,
 		})

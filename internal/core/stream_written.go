@@ -72,7 +72,7 @@ func (w *WrittenStreams) take(fences []id.Fence) (keys []StreamKey) {
 }
 
 // NotifyStreams notifies the readers of streams written under settled leases. Call NotifyStreams after the commit; in a
-// caller's transaction, see [Core.PassOn].
+// caller's transaction, see [Core.Forward].
 func (c *Core) NotifyStreams(settled []id.Fence) {
 	keys := c.Written.take(settled)
 	if len(keys) == 0 {
@@ -82,5 +82,5 @@ func (c *Core) NotifyStreams(settled []id.Fence) {
 	for _, k := range keys {
 		due.Stream(k)
 	}
-	c.PassOn(&due)
+	c.Forward(&due)
 }

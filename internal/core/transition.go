@@ -82,12 +82,12 @@ const (
 // their outcomes. A returned error means nothing happened. A later one is the outcome of all items from there on,
 // because earlier transactions are committed.
 //
-// In a caller's transaction Run repeats a chunk without the refused items. An impatient engine refuses locked items
+// In a caller's transaction Run repeats a chunk without the refused items. Under a short wait Run refuses locked items
 // with [fferr.ErrBusy], and changes the rest: locked executions, attempts and flows are skipped. After a lock that
 // can't be skipped, such as a dependent's, Run halves the chunk until a locked item is alone. A chunk with too many
 // flows is halved too.
 func (t *Transition[X, V]) Run(ctx context.Context, chunks [][]int, outcomes []fferr.Outcome[V]) error {
-	chunks, impatient := slices.Clone(chunks), t.c.Runner.IsImpatient()
+	chunks, shortWait := slices.Clone(chunks), t.c.Runner.HasShortWait()
 	for begun := false; len(chunks) > 0; {
 		items := chunks[0]
 		if len(items) == 0 {
@@ -99,7 +99,7 @@ func (t *Transition[X, V]) Run(ctx context.Context, chunks [][]int, outcomes []f
 			accepted, err = t.runIn(ctx, tx, items, outcomes)
 			return struct{}{}, err
 		})
-		switch busy := impatient && errors.Is(err, fferr.ErrBusy); {
+		switch busy := shortWait && errors.Is(err, fferr.ErrBusy); {
 		case err == nil:
 			chunks[0] = nil
 		case errors.Is(err, ErrFlowLock):
@@ -259,13 +259,13 @@ func (r *Reader[X]) items(positions []int) []X {
 	return items
 }
 
-// lockExecutions locks the rows of executions, or marks locked ones as busy if the engine is impatient.
+// lockExecutions locks the rows of executions, or marks locked ones as busy under a short wait.
 func (r *Reader[X]) lockExecutions(ctx context.Context, conn db.DBTX, items []X) error {
 	var arrays ExecutionArrays
 	for _, x := range items {
 		arrays.Add(x.base().ID.Partition(), x.base().ID.UUID())
 	}
-	if !r.c.Runner.IsImpatient() {
+	if !r.c.Runner.HasShortWait() {
 		rows, err := r.c.Q.LockExecutions(ctx, conn, db.LockExecutionsParams{
 			PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions,
 		})

@@ -35,7 +35,7 @@ func InTx[T any](ctx context.Context, c *Core, op string, fn func(tx *Txn) (T, e
 	if c.Tx != nil {
 		result, err := pgtx.InCallers(ctx, c.Tx, try)
 		if err == nil {
-			c.PassOn(&tx.Due)
+			c.Forward(&tx.Due)
 		}
 		return result, Wrap(op, err)
 	}
@@ -78,7 +78,7 @@ func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notif
 		var due Notifications
 		err := pgtx.InCallersAtOnce(ctx, c.Tx, begin(&due)...)
 		if err == nil {
-			c.PassOn(&due)
+			c.Forward(&due)
 		}
 		return Wrap(op, FellThrough(err))
 	}

@@ -34,11 +34,11 @@ func (l *Listener) Watch(log *slog.Logger, send func(ctx context.Context, channe
 	ctx, stop := context.WithCancel(context.Background())
 	w := &Watch{listener: l, log: log, send: send, lost: lost, stop: stop, probes: "ffx_probe_" + rand.Text()}
 	token := rand.Text()
-	listening, heard := make(chan struct{}, 1), make(chan struct{}, 1)
+	listening, arrived := make(chan struct{}, 1), make(chan struct{}, 1)
 	leave := l.Join(w.probes, func(payload string) {
 		signal := listening
 		if payload == token {
-			signal = heard
+			signal = arrived
 		}
 		select {
 		case signal <- struct{}{}:
@@ -48,13 +48,13 @@ func (l *Listener) Watch(log *slog.Logger, send func(ctx context.Context, channe
 	w.done.Go(func() { _ = l.Serve(ctx) }) // ctx's error
 	w.done.Go(func() {
 		defer leave()
-		w.probe(ctx, token, listening, heard)
+		w.probe(ctx, token, listening, arrived)
 	})
 	return w
 }
 
 // probe sends a notification whenever the connection is new, and repeats it at intervals until one has arrived.
-func (w *Watch) probe(ctx context.Context, token string, listening, heard <-chan struct{}) {
+func (w *Watch) probe(ctx context.Context, token string, listening, arrived <-chan struct{}) {
 	connected := false
 	var again <-chan time.Time // nil while no probe is due
 	for {
@@ -75,7 +75,7 @@ func (w *Watch) probe(ctx context.Context, token string, listening, heard <-chan
 		err := w.send(probing, w.probes, token)
 		if err == nil {
 			select {
-			case <-heard:
+			case <-arrived:
 				w.arriving.Store(true)
 			case <-probing.Done():
 				err = probing.Err()

@@ -167,14 +167,14 @@ func (t *tailer) run() {
 			if !outage {
 				t.hub.failing.Log(t.hub.log, "events cannot be read; trying again: check the database and the rights of its role",
 					"outbox", t.source.name, "error", err)
-				t.tellAll()
+				t.reportLosses()
 			}
 			outage = true
 			retry = min(max(2*retry, minRetry), maxRetry)
 			again = retry + time.Duration(rand.Int64N(int64(retry)/2))
 		case lost != losses:
 			if !outage {
-				t.tellAll()
+				t.reportLosses()
 			}
 			outage, losses, retry = false, lost, 0
 		default:
@@ -266,7 +266,7 @@ func (t *tailer) fails(err error) bool {
 	return true
 }
 
-func (t *tailer) tellAll() {
+func (t *tailer) reportLosses() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.subs {

@@ -25,7 +25,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/db"
 )
 
-// ErrBusy reports that an impatient transaction met a lock held for longer than a moment. Nothing was written.
+// ErrBusy reports that a transaction with a short wait met a lock held for longer than a moment. Nothing was written.
 var ErrBusy = errors.New("held by another transaction")
 
 // ContentionError is the last error of a transaction whose tries the server all aborted in favour of others. Nothing
@@ -73,7 +73,7 @@ func IsCut(err error) bool {
 // Runner begins transactions on a pool. Copies share their findings about the connections.
 type Runner struct {
 	pool      *pgxpool.Pool
-	impatient bool
+	shortWait bool
 
 	// explicit: connections may default to another isolation level, so transactions sent at once set theirs.
 	explicit *atomic.Bool
@@ -88,15 +88,15 @@ func (r Runner) On(pool *pgxpool.Pool) Runner {
 	return r
 }
 
-// Impatient returns r for transactions that must not wait for others. A lock held for longer than the commit of another
+// ShortWait returns r for transactions that must not wait for others. A lock held for longer than the commit of another
 // transaction takes ends them with [ErrBusy], without a retry.
-func (r Runner) Impatient() Runner {
-	r.impatient = true
+func (r Runner) ShortWait() Runner {
+	r.shortWait = true
 	return r
 }
 
-// IsImpatient reports whether r came from [Runner.Impatient].
-func (r *Runner) IsImpatient() bool { return r.impatient }
+// HasShortWait reports whether r came from [Runner.ShortWait].
+func (r *Runner) HasShortWait() bool { return r.shortWait }
 
 // AtOnce returns a connection on which each statement is a transaction of its own, in one round trip and in one try.
 func (r *Runner) AtOnce() db.DBTX { return implicitTx{r} }
@@ -281,7 +281,7 @@ const (
 // plus up to half as much at random. Otherwise it returns the error of the transaction.
 func (r *Runner) pause(ctx context.Context, try int, err error) error {
 	switch {
-	case r.impatient && SQLState(err) == sqlLockNotAvailable:
+	case r.shortWait && SQLState(err) == sqlLockNotAvailable:
 		return ErrBusy
 	case !isConflict(err):
 		return err

@@ -55,13 +55,13 @@ func TestRetryEndsWithSuccess(t *testing.T) {
 	})
 }
 
-func TestRetryIsOffForImpatientRunners(t *testing.T) {
+func TestRetryIsOffForRunnersWithShortWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, err := tries(t.Context(), NewRunner(nil).Impatient(), serverError(sqlLockNotAvailable))
+		began, err := tries(t.Context(), NewRunner(nil).ShortWait(), serverError(sqlLockNotAvailable))
 		if !errors.Is(err, ErrBusy) || len(began) != 1 {
 			t.Errorf("%d tries and %v, want busy at the first", len(began), err)
 		}
-		began, err = tries(t.Context(), NewRunner(nil).Impatient(), serverError(sqlDeadlockDetected), nil)
+		began, err = tries(t.Context(), NewRunner(nil).ShortWait(), serverError(sqlDeadlockDetected), nil)
 		if err != nil || len(began) != 2 {
 			t.Errorf("%d tries and %v, want success at the second", len(began), err)
 		}

@@ -36,9 +36,9 @@ const everywhere = `select
 // is the time a worker waits for a call, and the default of leases. No working call takes longer, and when others need
 // the locks of the silent client, they are gone.
 const (
-	patientLocks   = "2s"
-	impatientLocks = "50ms"
-	silence        = "30s"
+	lockWait      = "2s"
+	shortLockWait = "50ms"
+	silence       = "30s"
 )
 
 // A client that falls silent in the middle of a transaction (stopped, cut off, its host gone):
@@ -80,13 +80,13 @@ func newSettings(lockTimeout string) settingsOf {
 	}
 }
 
-var patientSettings, impatientSettings = newSettings(patientLocks), newSettings(impatientLocks)
+var normalSettings, shortWaitSettings = newSettings(lockWait), newSettings(shortLockWait)
 
 // settings returns the settings for beginning a transaction on conn. atOnce: the transaction is sent in one round trip.
 func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
-	all := &patientSettings
-	if r.impatient {
-		all = &impatientSettings
+	all := &normalSettings
+	if r.shortWait {
+		all = &shortWaitSettings
 	}
 	switch {
 	case limitsTransactions(conn):

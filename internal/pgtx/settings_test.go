@@ -15,7 +15,7 @@ func TestSettingsAreComplete(t *testing.T) {
 	}
 	network := []string{"'tcp_keepalives_idle', '10'", "'tcp_keepalives_interval', '5'", "'tcp_user_timeout', '20000'"}
 	between := []string{"'statement_timeout', '30s'", "'idle_in_transaction_session_timeout', '30s'"}
-	for lock, of := range map[string]settingsOf{"2s": patientSettings, "50ms": impatientSettings} {
+	for lock, of := range map[string]settingsOf{"2s": normalSettings, "50ms": shortWaitSettings} {
 		locks := append(slices.Clone(common), "'lock_timeout', '"+lock+"'")
 		for _, c := range []struct {
 			name, text string

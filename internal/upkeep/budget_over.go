@@ -24,7 +24,7 @@ func (u *Upkeep) CancelOverBudget(ctx context.Context, batch int) (int, error) {
 	if err != nil {
 		return done, err
 	}
-	dropped, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+	dropped, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
 		return u.c.Q.LookAtAdmissions(ctx, conn, db.LookAtAdmissionsParams{
 			NowMs: u.c.NowMs(), LookMs: core.AdmissionLook.Milliseconds(), BatchSize: int32(batch),
 		})

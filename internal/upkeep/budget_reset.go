@@ -25,7 +25,7 @@ func (u *Upkeep) ResetBudgets(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	params := db.ScanDueBudgetsParams{NowMs: u.c.NowMs(), AfterPartition: -1, PageSize: int32(batch)}
 	var failed error
 	for n := 0; ; {
@@ -108,7 +108,7 @@ func (u *Upkeep) PruneUsageKeys(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "prune usage keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "prune usage keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		n, err := u.c.Q.PruneBudgetKeys(ctx, conn, db.PruneBudgetKeysParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})

@@ -23,7 +23,7 @@ func (u *Upkeep) ResumeCallers(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	position := db.ScanCallEndsParams{PageSize: core.ScanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {

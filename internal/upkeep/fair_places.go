@@ -33,7 +33,7 @@ type fairPosition struct{ key, placeNs int64 }
 // processes.
 func (u *Upkeep) ForgetFairPlaces(ctx context.Context, batch int) (int, error) {
 	const op = "forget places of fair work"
-	u = u.impatient()
+	u = u.shortWait()
 	if batch < 2 || batch > core.MaxSweep {
 		return 0, core.Invalid("batch", fmt.Sprintf("must be between 2 and %d", core.MaxSweep))
 	}

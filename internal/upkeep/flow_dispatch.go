@@ -41,7 +41,7 @@ func (u *Upkeep) DispatchCompletions(ctx context.Context, batch int) (int, error
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	d := &dispatching{u: u.impatient(), op: op, rowWaits: maxRowWaits}
+	d := &dispatching{u: u.shortWait(), op: op, rowWaits: maxRowWaits}
 	for after := int64(0); d.done < batch; {
 		events, err := u.c.Q.ScanUndispatched(ctx, u.c.Reader(), db.ScanUndispatchedParams{
 			AfterEventID: after, PageSize: int32(batch),

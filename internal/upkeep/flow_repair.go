@@ -83,7 +83,7 @@ func (u *Upkeep) scanGroups(ctx context.Context, op string, after groupKey, n in
 	if after != (groupKey{}) {
 		params.AfterPartitionKey = after.partition
 	}
-	rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanGroupsRow, error) {
+	rows, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanGroupsRow, error) {
 		return u.c.Q.ScanGroups(ctx, conn, params)
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (u *Upkeep) scanGroups(ctx context.Context, op string, after groupKey, n in
 		addGroup(&asked, g.groupKey)
 		runnings = append(runnings, g.running)
 	}
-	lost, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]int32, error) {
+	lost, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) ([]int32, error) {
 		return u.c.Q.ListLostEnds(ctx, conn, db.ListLostEndsParams{
 			PartitionKeys: asked.Partitions, FlowIDs: asked.Flows, DownstreamEIDs: asked.Executions, Ords: asked.Ords(),
 			RunningCounts: runnings, SettleMs: settleTime.Milliseconds(), NowMs: u.c.NowMs(),

@@ -30,7 +30,7 @@ const (
 // Emits nothing. Safe to repeat and to run in any number of processes: a summary never gets older.
 func (u *Upkeep) SummariseFlows(ctx context.Context, batch int) (int, error) {
 	const op = "summarise flows"
-	u = u.impatient()
+	u = u.shortWait()
 	if batch < 1 || batch > core.MaxSweep {
 		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}

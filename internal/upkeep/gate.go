@@ -40,7 +40,7 @@ func (u *Upkeep) AdmitWaiting(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	var round gateRound
 	round.begin(u)
 	ensured := 0

@@ -74,7 +74,7 @@ func (u *Upkeep) cancelSurplus(ctx context.Context, p *gatePass) (cancelled int,
 		p.surplus = p.surplus[len(some):]
 		outcomes := make([]fferr.Outcome[struct{}], len(some))
 		all := core.ValidItems(outcomes, func(int) error { return nil })
-		if err := u.c.Impatient().CancelEach(ctx, "cancel executions", some, all, outcomes); err != nil {
+		if err := u.c.ShortWait().CancelEach(ctx, "cancel executions", some, all, outcomes); err != nil {
 			return cancelled, err
 		}
 		for _, err := range core.ErrorsOf(outcomes) {

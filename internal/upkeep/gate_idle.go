@@ -34,7 +34,7 @@ type keySweep struct {
 // skips locked ones. Safe to repeat and to run in any number of processes.
 func (u *Upkeep) ForgetLimitKeys(ctx context.Context, batch int) (int, error) {
 	const op = "forget keys of limits"
-	u = u.impatient()
+	u = u.shortWait()
 	if batch < 1 || batch > core.MaxSweep {
 		return 0, core.Invalid("batch", fmt.Sprintf("must be between 1 and %d", core.MaxSweep))
 	}

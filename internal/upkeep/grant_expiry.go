@@ -46,7 +46,7 @@ func (u *Upkeep) ExpireGrants(ctx context.Context, batch int) (int, error) {
 			return due, 0, len(rows) == core.ScanPage, nil
 		}
 		// There is no row to lock.
-		done, err := core.InTx(ctx, u.impatient().c, op, func(tx *core.Txn) (int, error) { return u.writeExpiredGrants(ctx, tx, gone) })
+		done, err := core.InTx(ctx, u.shortWait().c, op, func(tx *core.Txn) (int, error) { return u.writeExpiredGrants(ctx, tx, gone) })
 		return due, done, len(rows) == core.ScanPage, err
 	})
 }

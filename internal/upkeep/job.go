@@ -28,7 +28,7 @@ func (u *Upkeep) PruneCreationKeys(ctx context.Context, batch int) (int, error) 
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "prune creation keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "prune creation keys", func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		n, err := u.c.Q.PruneCreationKeys(ctx, conn, db.PruneCreationKeysParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})

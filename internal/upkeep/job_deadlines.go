@@ -107,7 +107,7 @@ func (u *Upkeep) settleDeadlines(ctx context.Context, op string, finished core.E
 	if finished.Empty() {
 		return 0, nil
 	}
-	n, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+	n, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
 		return u.c.Q.SettleDeadlines(ctx, conn, db.SettleDeadlinesParams{
 			PartitionKeys: finished.Partitions, ExecutionIDs: finished.Executions,
 		})

@@ -19,7 +19,7 @@ func (u *Upkeep) PromoteDelayed(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	params := db.PromoteDelayedParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)}
 	fair := 0
 	n, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {

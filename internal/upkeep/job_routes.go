@@ -20,7 +20,7 @@ func (u *Upkeep) UnblockRoutes(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "unblock routes", func(conn db.DBTX, due *core.Notifications) (int, error) {
 		rows, err := u.c.Q.UnblockRoutes(ctx, conn, db.UnblockRoutesParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		for _, row := range rows {
 			if row.Claimable {

@@ -134,7 +134,7 @@ func (u *Upkeep) forgetTimeouts(ctx context.Context, op string, over db.ForgetTi
 	if len(over.ExecutionIDs) == 0 {
 		return 0, nil
 	}
-	n, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+	n, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
 		return u.c.Q.ForgetTimeouts(ctx, conn, over)
 	})
 	if errors.Is(err, fferr.ErrBusy) {

@@ -21,7 +21,7 @@ func (u *Upkeep) SweepWorkers(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "sweep workers", func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		n, err := u.c.Q.SweepWorkers(ctx, conn, db.SweepWorkersParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})
@@ -36,7 +36,7 @@ func (u *Upkeep) PruneWorkerEvents(ctx context.Context, batch int) (int, error) 
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "prune worker events", func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		n, err := u.c.Q.PruneWorkerEvents(ctx, conn, db.PruneWorkerEventsParams{
 			NowMs: u.c.NowMs(), KeepMs: WorkerEventRetention.Milliseconds(), BatchSize: int32(batch),
 		})

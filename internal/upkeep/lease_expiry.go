@@ -39,7 +39,7 @@ func (u *Upkeep) ExpireLeases(ctx context.Context, batch int) (int, error) {
 		AfterDueAtMs: math.MinInt64, AfterTimerID: pgtype.UUID{Valid: true},
 	}
 	return u.c.NewPass(op, u.expireLeases).Through(ctx, batch, func(int) ([]core.Candidate, int, bool, error) {
-		rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
+		rows, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.LookAtLeasesRow, error) {
 			return u.c.Q.LookAtLeases(ctx, conn, position)
 		})
 		if err != nil || len(rows) == 0 {

@@ -61,14 +61,14 @@ func (u *Upkeep) repairQueue(ctx context.Context, after id.ExecutionID, n int) (
 	if !after.IsZero() {
 		params.AfterPartitionKey, params.AfterExecutionID = after.Partition(), core.PgUUID(after.UUID())
 	}
-	rows, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanRepairsRow, error) {
+	rows, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) ([]db.ScanRepairsRow, error) {
 		return u.c.Q.ScanRepairs(ctx, conn, params)
 	})
 	if err != nil {
 		return after, 0, err
 	}
 	if len(rows) == 0 {
-		swept, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
+		swept, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (int64, error) {
 			return u.c.Q.SweepQueue(ctx, conn, db.SweepQueueParams{MaxItems: int32(n), NowMs: u.c.NowMs()})
 		})
 		if err != nil || int(swept) >= n {
@@ -118,7 +118,7 @@ func (u *Upkeep) queueUnqueued(ctx context.Context, op string, rows []db.ScanRep
 	if unqueued.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
 		lanes, err := u.c.Q.QueueUnqueued(ctx, conn, db.QueueUnqueuedParams{
 			PartitionKeys: unqueued.Partitions, ExecutionIDs: unqueued.Executions,
 		})
@@ -135,7 +135,7 @@ func (u *Upkeep) listUnmet(ctx context.Context, op string, rows []db.ScanRepairs
 	if unmet.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, due *core.Notifications) (int, error) {
 		listed, err := u.c.Q.ListUnmet(ctx, conn, db.ListUnmetParams{PartitionKeys: unmet.Partitions, ExecutionIDs: unmet.Executions})
 		if listed > 0 {
 			due.Gated()
@@ -150,7 +150,7 @@ func (u *Upkeep) listUnlisted(ctx context.Context, op string, rows []db.ScanRepa
 	if unlisted.Empty() {
 		return 0, nil
 	}
-	return core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		listed, err := u.c.Q.ListUnlisted(ctx, conn, db.ListUnlistedParams{
 			PartitionKeys: unlisted.Partitions, ExecutionIDs: unlisted.Executions, NowMs: u.c.NowMs(),
 		})
@@ -164,7 +164,7 @@ func (u *Upkeep) timeUntimed(ctx context.Context, op string, rows []db.ScanRepai
 	if untimed.Empty() {
 		return nil
 	}
-	_, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
+	_, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (struct{}, error) {
 		return struct{}{}, u.c.Q.TimeUntimed(ctx, conn, db.TimeUntimedParams{
 			PartitionKeys: untimed.Partitions, ExecutionIDs: untimed.Executions, NowMs: u.c.NowMs(),
 		})
@@ -178,7 +178,7 @@ func (u *Upkeep) retainOverdue(ctx context.Context, op string, rows []db.ScanRep
 	if overdue.Empty() {
 		return 0, nil
 	}
-	_, deleted, err := u.impatient().retain(ctx, op, fromSweep, func(_ *core.Txn, r *retaining) error {
+	_, deleted, err := u.shortWait().retain(ctx, op, fromSweep, func(_ *core.Txn, r *retaining) error {
 		r.looked = overdue
 		return nil
 	})

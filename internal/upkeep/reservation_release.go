@@ -16,7 +16,7 @@ func (u *Upkeep) ReleaseReservations(ctx context.Context, batch int) (int, error
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "release reservations", func(conn db.DBTX, due *core.Notifications) (int, error) {
 		n, err := u.c.Q.ReleaseReservations(ctx, conn, db.ReleaseReservationsParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		if n > 0 {
 			due.Gated()

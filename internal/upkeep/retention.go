@@ -59,7 +59,7 @@ func (u *Upkeep) Retain(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	work, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetRetentionWorkRow, error) {
 		return u.c.Q.GetRetentionWork(ctx, conn, db.GetRetentionWorkParams{LookAfterMs: u.c.LookAfterMs(), NowMs: u.c.NowMs()})
 	})

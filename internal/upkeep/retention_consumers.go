@@ -8,12 +8,12 @@ import (
 
 // staleConsumers are the logged consumers, whose positions trimming ignores.
 type staleConsumers struct {
-	mu   sync.Mutex
-	told map[string]bool
+	mu     sync.Mutex
+	logged map[string]bool
 }
 
-// tellStaleConsumers logs, once, each consumer whose position trimming ignores.
-func (u *Upkeep) tellStaleConsumers(ctx context.Context) error {
+// logStaleConsumers logs, once, each consumer whose position trimming ignores.
+func (u *Upkeep) logStaleConsumers(ctx context.Context) error {
 	rows, err := u.c.Q.ListStaleConsumers(ctx, u.c.Reader(), u.c.NowMs())
 	if err != nil {
 		return err
@@ -25,11 +25,11 @@ func (u *Upkeep) tellStaleConsumers(ctx context.Context) error {
 	for _, row := range rows {
 		key := row.Outbox + "\x00" + row.Consumer
 		stale[key] = true
-		if !s.told[key] {
+		if !s.logged[key] {
 			u.c.Log.Warn("a consumer of events was not seen for a week, so events that it has not handled are trimmed: start it or remove it",
 				"outbox", row.Outbox, "consumer", row.Consumer, "position", row.EventID, "seen", time.UnixMilli(row.UpdatedAtMs))
 		}
 	}
-	s.told = stale
+	s.logged = stale
 	return nil
 }

@@ -88,7 +88,7 @@ func (u *Upkeep) PurgeFlows(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	work, err := core.InStatement(ctx, u.c, op, func(conn db.DBTX, _ *core.Notifications) (db.GetFlowTimersDueRow, error) {
 		return u.c.Q.GetFlowTimersDue(ctx, conn, u.c.NowMs())
 	})

@@ -57,7 +57,7 @@ func (u *Upkeep) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	keepMs := core.RetentionMs(u.c.OutboxRetention)
 	if keepMs == core.Forever {
 		return 0, nil
@@ -66,7 +66,7 @@ func (u *Upkeep) TrimOutboxes(ctx context.Context, batch int) (int, error) {
 	if err != nil {
 		return 0, core.Wrap(op, err)
 	}
-	if err := u.tellStaleConsumers(ctx); err != nil {
+	if err := u.logStaleConsumers(ctx); err != nil {
 		return 0, core.Wrap(op, err)
 	}
 	upTo, err := u.finalEvents(ctx)

@@ -45,7 +45,7 @@ func (u *Upkeep) RunSchedules(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	run := scheduleRun{eng: u.eng, c: u.c, batch: batch, looked: time.Now()}
 	if u.c.Tx == nil {
 		run.fromMs, run.waiting = u.schedules.begin(run.looked)

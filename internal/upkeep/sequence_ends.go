@@ -21,7 +21,7 @@ func (u *Upkeep) AdvanceSequences(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	u = u.impatient()
+	u = u.shortWait()
 	position := db.ScanSequenceEndsParams{PageSize: core.ScanPage}
 	for acted, more := 0, true; ; {
 		if acted == batch || !more {
@@ -56,7 +56,7 @@ func (u *Upkeep) notifyGate(ctx context.Context) error {
 
 // SequenceEnded receives a value when a worker of this process has ended an execution of a sequence. Then call
 // the job advance_sequences, whichever process holds the job.
-func (u *Upkeep) SequenceEnded() <-chan struct{} { return u.c.SeatLeft }
+func (u *Upkeep) SequenceEnded() <-chan struct{} { return u.c.MemberEnded }
 
 // answerEnds advances the sequences of noted ends, except for locked ones, and deletes the notes of the handled ends.
 // It returns how many ends it handled.

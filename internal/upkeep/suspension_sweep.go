@@ -62,7 +62,7 @@ func (u *Upkeep) SweepWaits(ctx context.Context, batch int) (int, error) {
 func (u *Upkeep) sweepSuspensions(ctx context.Context, op string, from core.RowPosition, n int) (next core.RowPosition, deleted int, err error) {
 	params := db.SweepSuspensionsParams{NowMs: u.c.NowMs(), PageSize: int32(n)}
 	params.AfterPartitionKey, params.AfterKey = from.After()
-	row, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepSuspensionsRow, error) {
+	row, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepSuspensionsRow, error) {
 		return u.c.Q.SweepSuspensions(ctx, conn, params)
 	})
 	if err != nil || int(row.Examined) < n {
@@ -74,7 +74,7 @@ func (u *Upkeep) sweepSuspensions(ctx context.Context, op string, from core.RowP
 func (u *Upkeep) sweepWaitpoints(ctx context.Context, op string, from core.RowPosition, n int) (next core.RowPosition, deleted int, err error) {
 	params := db.SweepWaitpointsParams{NowMs: u.c.NowMs(), PageSize: int32(n)}
 	params.AfterPartitionKey, params.AfterKey = from.After()
-	row, err := core.InStatement(ctx, u.impatient().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepWaitpointsRow, error) {
+	row, err := core.InStatement(ctx, u.shortWait().c, op, func(conn db.DBTX, _ *core.Notifications) (db.SweepWaitpointsRow, error) {
 		return u.c.Q.SweepWaitpoints(ctx, conn, params)
 	})
 	if err != nil || int(row.Examined) < n {
@@ -85,7 +85,7 @@ func (u *Upkeep) sweepWaitpoints(ctx context.Context, op string, from core.RowPo
 
 // dropExpiredKeys deletes retired keys whose grace is over, unless another transaction changes the keystore.
 func (u *Upkeep) dropExpiredKeys(ctx context.Context, op string) (int, error) {
-	n, err := core.InTx(ctx, u.impatient().c, op, func(tx *core.Txn) (int, error) {
+	n, err := core.InTx(ctx, u.shortWait().c, op, func(tx *core.Txn) (int, error) {
 		if err := u.c.Q.LockKeys(ctx, tx); err != nil {
 			return 0, err
 		}

@@ -183,7 +183,7 @@ func (u *Upkeep) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 	for _, point := range node.Waitpoints() {
 		keys = append(keys, point.Key)
 	}
-	told, err := json.Marshal(map[string]any{
+	timedOut, err := json.Marshal(map[string]any{
 		"signal_id": id.NewSignalID().String(), "signal_name": "timeout", "signal_category": "system", "source_type": "timer",
 		"source_identity": "suspension_timeout", "correlation_id": "", "accepted_at": timeout.NowMs, "payload_hex": nil,
 		"ffx_keys": keys,
@@ -191,7 +191,7 @@ func (u *Upkeep) resumeByTimeout(ctx context.Context, tx *core.Txn, x id.Executi
 	if err != nil {
 		return err
 	}
-	signals[core.TimeoutKey] = []json.RawMessage{told}
+	signals[core.TimeoutKey] = []json.RawMessage{timedOut}
 	document, err := json.Marshal(signals)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (u *Upkeep) ExpireWaitpoints(ctx context.Context, batch int) (int, error) {
 	if err := core.CheckBatch(batch); err != nil {
 		return 0, err
 	}
-	return core.InStatement(ctx, u.impatient().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {
+	return core.InStatement(ctx, u.shortWait().c, "expire waitpoints", func(conn db.DBTX, _ *core.Notifications) (int, error) {
 		n, err := u.c.Q.ExpireWaitpoints(ctx, conn, db.ExpireWaitpointsParams{NowMs: u.c.NowMs(), BatchSize: int32(batch)})
 		return int(n), err
 	})

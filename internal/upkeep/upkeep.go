@@ -40,9 +40,9 @@ func Of(eng *engine.Engine) *Upkeep {
 	return &Upkeep{eng, c, core.Memory(c, newMemory)}
 }
 
-// impatient returns u for transactions that must not wait: see [core.Core.Impatient].
-func (u *Upkeep) impatient() *Upkeep {
+// shortWait returns u for transactions that must not wait: see [core.Core.ShortWait].
+func (u *Upkeep) shortWait() *Upkeep {
 	bound := *u
-	bound.c = u.c.Impatient()
+	bound.c = u.c.ShortWait()
 	return &bound
 }

@@ -122,8 +122,8 @@ RETURNING
     e.execution_id,
     e.public_state;
 
--- name: SeatAgain :one
--- SeatAgain gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
+-- name: RequeueMember :one
+-- RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
 -- sequence stopped at the member goes on. Returns whether the member has the turn.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.

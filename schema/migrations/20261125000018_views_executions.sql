@@ -4,7 +4,7 @@
 --
 -- They are an interface: a column keeps its name, its type and its meaning. New columns come behind the last one, and
 -- new values of states with new states of this library. Any other change becomes a new view beside the old one. A test
--- compares the columns with a recorded list. Two statements of this library, RetellEnded and SummariseFlows, read
+-- compares the columns with a recorded list. Two statements of this library, RecordEndedStates and SummariseFlows, read
 -- ffx_execution, for rows that another program ended.
 --
 -- A row that the reads refuse, because it holds an unknown value, is there all the same: corruption names the column,

@@ -219,7 +219,7 @@ func (f *fleet) start() {
 	f.processes = append(f.processes, p)
 	f.running.Go(func() {
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			f.heard(p, lines.Text())
+			f.output(p, lines.Text())
 		}
 		if err := p.cmd.Wait(); err != nil && !p.killed {
 			f.t.Errorf("%s ended by itself: %v: %s", p.instance, err, p.stderr.String())
@@ -231,7 +231,7 @@ func (f *fleet) start() {
 }
 
 // heard decides whether to kill or freeze a process after a line of its output.
-func (f *fleet) heard(p *process, line string) {
+func (f *fleet) output(p *process, line string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if line == refusedLine {

@@ -39,17 +39,17 @@ const noteEvent = "INSERT INTO noted (event_id, partition_key, execution_id, out
 
 func runConsumer(input io.Reader, output io.Writer) error {
 	decoder := json.NewDecoder(input)
-	var told consumerOrders
-	if err := decoder.Decode(&told); err != nil {
+	var given consumerOrders
+	if err := decoder.Decode(&given); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	config.MaxConns = 4
-	if told.Port != 0 {
-		config.ConnConfig.Host, config.ConnConfig.Port = "127.0.0.1", told.Port
+	if given.Port != 0 {
+		config.ConnConfig.Host, config.ConnConfig.Port = "127.0.0.1", given.Port
 		config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
@@ -60,7 +60,7 @@ func runConsumer(input io.Reader, output io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{NoListener: told.Port != 0})
+	eng, err := engine.New(pool, engine.Config{NoListener: given.Port != 0})
 	if err != nil {
 		return err
 	}
@@ -78,13 +78,13 @@ func runConsumer(input io.Reader, output io.Writer) error {
 		if rand.IntN(200) == 0 {
 			return errors.New("before it wrote")
 		}
-		_, err := tx.Exec(ctx, noteEvent, e.ID, e.Execution.Partition(), e.Execution.UUID().String(), string(e.Outcome), e.At.UnixMilli(), told.Name)
+		_, err := tx.Exec(ctx, noteEvent, e.ID, e.Execution.Partition(), e.Execution.UUID().String(), string(e.Outcome), e.At.UnixMilli(), given.Name)
 		if err == nil && rand.IntN(200) == 0 {
 			err = errors.New("after it wrote")
 		}
 		return err
 	}
-	if !told.Batches {
+	if !given.Batches {
 		return events.HandleWith(ctx, eng, consumer, events.Completions(events.Filter{}), note)
 	}
 	return events.HandleBatches(ctx, eng, consumer, events.Completions(events.Filter{}), func(ctx context.Context, tx pgx.Tx, batch []events.Completion) error {

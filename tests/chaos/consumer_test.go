@@ -63,7 +63,7 @@ type consumers struct {
 	t      *testing.T
 	orders consumerOrders
 	as     string            // the flag of its processes; "": those of a consumer
-	heard  func(line string) // is called for each line of their output; nil: no function
+	onLine func(line string) // is called for each line of their output; nil: no function
 	alive  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -218,8 +218,8 @@ func (c *consumers) start() {
 	c.all = append(c.all, p)
 	c.alive.Go(func() {
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			if c.heard != nil {
-				c.heard(lines.Text())
+			if c.onLine != nil {
+				c.onLine(lines.Text())
 			}
 			c.called(p)
 		}

@@ -31,11 +31,11 @@ const (
 // line for each durable frame that was acknowledged: the execution and the payload, which is its own.
 func runStreamWriter(input io.Reader, output io.Writer) error {
 	decoder := json.NewDecoder(input)
-	var told consumerOrders
-	if err := decoder.Decode(&told); err != nil {
+	var given consumerOrders
+	if err := decoder.Decode(&given); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func runStreamWriter(input io.Reader, output io.Writer) error {
 		_, _ = io.Copy(io.Discard, input)
 		cancel()
 	}()
-	w := &streamWriter{eng: eng, name: told.Name, frames: told.Frames, out: &reporter{out: output}}
+	w := &streamWriter{eng: eng, name: given.Name, frames: given.Frames, out: &reporter{out: output}}
 	for ctx.Err() == nil {
 		w.round(ctx)
 		pause(ctx, rand.N(5*time.Millisecond))

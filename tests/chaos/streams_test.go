@@ -56,7 +56,7 @@ func TestStreamsSurviveKillsAndCuts(t *testing.T) {
 
 	acknowledged := &acknowledgements{of: make(map[string][]string)}
 	c := &consumers{
-		t: t, orders: consumerOrders{DatabaseURL: url, Frames: frames}, as: "-chaos.streams", heard: acknowledged.add,
+		t: t, orders: consumerOrders{DatabaseURL: url, Frames: frames}, as: "-chaos.streams", onLine: acknowledged.add,
 		harms: someHarms(streams*frames, soak.Size(t, 3, 12), soak.Size(t, 1, 3)),
 	}
 	for range consumerProcesses {

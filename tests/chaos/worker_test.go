@@ -87,11 +87,11 @@ func kindOf(name string) engine.Kind[struct{}, result] {
 
 func runWorker(input io.Reader, output io.Writer) error {
 	decoder := json.NewDecoder(input)
-	var told orders
-	if err := decoder.Decode(&told); err != nil {
+	var given orders
+	if err := decoder.Decode(&given); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func runWorker(input io.Reader, output io.Writer) error {
 	}
 	r := &reporter{out: output}
 	w, err := worker.New(eng, worker.Config{
-		Lanes:       []worker.Lane{{Name: told.Lane}},
-		Instance:    told.Instance,
+		Lanes:       []worker.Lane{{Name: given.Lane}},
+		Instance:    given.Instance,
 		Concurrency: 16,
 		LeaseTTL:    leaseTTL,
 		Hooks:       r,

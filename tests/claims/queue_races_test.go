@@ -58,7 +58,7 @@ func TestClaimSeesAnEntryAfterItsCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			x := c.arrange(t, f)
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			tx := f.BeginTx(t)
 			c.write(t, f, tx, x)
 			log.During(func() {
@@ -95,7 +95,7 @@ func TestClaimSkipsAnUncommittedChange(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			x, other := f.Create(t), f.Create(t)
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			tx := f.BeginTx(t)
 			fixture.ExecIn(t, tx, fixture.UpdateExecution(c.change), x.Partition(), x.UUID())
 			mine := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})
@@ -145,7 +145,7 @@ func TestConcurrentClaimsShareTheLane(t *testing.T) {
 			for range 6 {
 				created = append(created, f.Create(t))
 			}
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			claimer, err := late.NewClaimer(f.Worker())
 			if err != nil {
 				t.Fatal(err)
@@ -244,7 +244,7 @@ func TestRepairQueueBesideAnUncommittedWrite(t *testing.T) {
 		t.Run(c.name+", the write first", func(t *testing.T) {
 			f := fixture.NewCloned(t)
 			x := c.arrange(t, f)
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			tx := f.BeginTx(t)
 			c.write(t, f, tx, x)
 			if repaired := sweep(t, late.Engine); repaired != 0 {

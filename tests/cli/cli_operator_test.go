@@ -214,20 +214,20 @@ func testCLIOperator(t *testing.T, ff cli) {
 	// Waiters for the lane are notified of its end, although the program ends at once.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	heard := make(chan struct{}, 100)
+	received := make(chan struct{}, 100)
 	listening := make(chan struct{}, 100)
 	go eng.Listen(ctx, func(lane id.LaneID) {
 		if lane == "" {
 			listening <- struct{}{}
 		} else {
-			heard <- struct{}{}
+			received <- struct{}{}
 		}
 	})
 	<-listening
 	if object := lane("resume", "mail", "--json").object(t); object["paused"] != false {
 		t.Errorf("resumed: %v", object)
 	}
-	<-heard
+	<-received
 	lane("pause", "größe").fails(t, cliUsage, "lane")
 	// A lane of a mistaken name is not paused, resumed or kept for another span.
 	for _, args := range [][]string{{"pause", "nosuchlane"}, {"resume", "nosuchlane"}, {"show", "nosuchlane"}, {"retention", "nosuchlane", "--keep", "1h"}} {

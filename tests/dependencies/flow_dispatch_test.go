@@ -304,7 +304,7 @@ func TestConcurrentDispatchersDoTheWorkOnce(t *testing.T) {
 // An engine reports the events that its own transactions left undispatched, once they are committed.
 func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	f := fixture.FlowsOn(fixture.NewCloned(t))
-	told := func() bool {
+	reported := func() bool {
 		select {
 		case <-upkeep.Of(f.Engine).Undispatched():
 			return true
@@ -315,7 +315,7 @@ func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	deep := f.NewFlowOf(t, chain(80))
 	flat := f.NewFlowOf(t, chain(levelsAtOnce))
 	f.Fail(t, flat, "0")
-	if told() {
+	if reported() {
 		t.Error("told although nothing is left")
 	}
 	tx := f.BeginTx(t)
@@ -325,15 +325,15 @@ func TestEngineReportsUndispatchedEnds(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told() {
+	if reported() {
 		t.Error("told of a transaction that was rolled back")
 	}
 	f.Fail(t, deep, "0")
-	if !told() {
+	if !reported() {
 		t.Error("not told")
 	}
 	fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 1)
-	if told() {
+	if reported() {
 		t.Error("told although the end is reached")
 	}
 }

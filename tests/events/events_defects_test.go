@@ -106,22 +106,22 @@ func TestLostListenerLosesNoEvents_V9_V11_V19(t *testing.T) {
 	f := fixture.NewCloned(t)
 	r := f.Rival(t)
 	leases := events.Leases(events.Filter{})
-	told := subscribe(t, r.Engine, leases, events.Options{Notices: true})
-	untold := subscribe(t, r.Engine, leases, events.Options{})
+	withNotices := subscribe(t, r.Engine, leases, events.Options{Notices: true})
+	withoutNotices := subscribe(t, r.Engine, leases, events.Options{})
 	full := subscribe(t, r.Engine, leases, events.Options{Notices: true, Buffer: 1})
 	before := insertEvent(t, f.Pool, "lease", foreignEvents["lease"])
 	second := insertEvent(t, f.Pool, "lease", foreignEvents["lease"])
-	wantIDs(t, told, before, second)
-	wantIDs(t, untold, before, second)
+	wantIDs(t, withNotices, before, second)
+	wantIDs(t, withoutNotices, before, second)
 	cutListening(t, r, f)
-	_, err := nextEvent(t, told)
+	_, err := nextEvent(t, withNotices)
 	notice, ok := errors.AsType[*events.DisconnectedError](err)
 	if !ok || notice.Cursor != cursorBehind(second) || notice.Outbox != events.LeaseOutbox {
 		t.Errorf("got %v, want a notice behind %d", err, second)
 	}
 	after := insertEvent(t, f.Pool, "lease", foreignEvents["lease"])
-	wantIDs(t, told, after)
-	wantIDs(t, untold, after)
+	wantIDs(t, withNotices, after)
+	wantIDs(t, withoutNotices, after)
 	var got []int64
 	notices := 0
 	for event, err := range full.All() {

@@ -46,8 +46,8 @@ func TestListenWakesOnWork(t *testing.T) {
 	if err := e.End(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v, want the context's error", err)
 	}
-	if len(e.Heard) > 0 {
-		t.Errorf("heard %q, too", <-e.Heard)
+	if len(e.Received) > 0 {
+		t.Errorf("heard %q, too", <-e.Received)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestWakeAfterTheCallersCommit(t *testing.T) {
 	f.Wake(loud)
 	e.Want(t, loud)
 	f.Wake(quiet, loud, quiet)
-	got := []id.LaneID{<-e.Heard, <-e.Heard}
+	got := []id.LaneID{<-e.Received, <-e.Received}
 	slices.Sort(got)
 	if want := []id.LaneID{quiet, loud}; !slices.Equal(got, want) {
 		t.Errorf("heard %q, want %q once each", got, want)
@@ -81,27 +81,27 @@ func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 	f := fixture.New(t)
 	pool := fixture.OpenPool(t, f.Url, nil)
 	deaf := f.EngineOn(t, pool, engine.Config{NoListener: true})
-	heard := make(chan id.LaneID, 1000)
+	received := make(chan id.LaneID, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	end := fixture.Async(t, func(context.Context) error {
 		return deaf.Listen(ctx, func(lane id.LaneID) {
 			if lane == f.Lane && len(fixture.Texts(t, f.Pool, "SELECT execution_id::text FROM ffx_ready WHERE lane_id = $1", string(lane))) == 0 {
 				t.Error("heard of work that nobody sees yet")
 			}
-			heard <- lane
+			received <- lane
 		})
 	})
 	fixture.Await(t, "the listener to hear", func() bool {
 		deaf.Wake("begun")
-		return len(heard) > 0
+		return len(received) > 0
 	})
-	for len(heard) > 0 {
-		<-heard
+	for len(received) > 0 {
+		<-received
 	}
 	if _, err := deaf.CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-heard; got != f.Lane {
+	if got := <-received; got != f.Lane {
 		t.Errorf("heard %q, want %q", got, f.Lane)
 	}
 	tx, err := pool.Begin(t.Context())
@@ -111,8 +111,8 @@ func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 	if _, err := deaf.WithTx(tx).CreateExecution(t.Context(), engine.ExecutionSpec{Kind: "test", Lane: f.Lane}); err != nil {
 		t.Fatal(err)
 	}
-	if len(heard) > 0 {
-		t.Errorf("heard %q before the commit", <-heard)
+	if len(received) > 0 {
+		t.Errorf("heard %q before the commit", <-received)
 	}
 	fixture.Commit(t, tx)
 	cancel()
@@ -120,8 +120,8 @@ func TestListenWakesOnOwnWorkWithoutAConnection(t *testing.T) {
 		t.Error(err)
 	}
 	deaf.Wake(f.Lane)
-	if len(heard) > 0 {
-		t.Errorf("heard %q after the end", <-heard)
+	if len(received) > 0 {
+		t.Errorf("heard %q after the end", <-received)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestListenerCanBeTurnedOff(t *testing.T) {
 	pool := fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) { passwordLater(config, &asked) })
 	eng := f.EngineOn(t, pool, engine.Config{NoListener: true})
 	e := fixture.ListenBy(t, eng, f.Lane)
-	for len(e.Heard) == 0 {
+	for len(e.Received) == 0 {
 		eng.Wake(f.Lane) // until it listens
 		runtime.Gosched()
 	}
@@ -265,7 +265,7 @@ func TestListenerReportsThatItCannotConnect(t *testing.T) {
 func TestListenersShareAConnection(t *testing.T) {
 	f := fixture.New(t)
 	r := f.Rival(t)
-	var all []fixture.Hearing
+	var all []fixture.LaneListener
 	for range 3 {
 		all = append(all, r.ListenTo(t, f.Lane)) // each is woken: any lane may have work
 	}
@@ -305,11 +305,11 @@ func TestListenersWakeOnANewConnection(t *testing.T) {
 	r := f.Rival(t)
 	first, second := r.ListenTo(t, f.Lane), r.ListenTo(t, f.Lane)
 	f.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", r.Name)
-	for _, e := range []fixture.Hearing{first, second} {
+	for _, e := range []fixture.LaneListener{first, second} {
 		e.Want(t, "") // notifications in the meantime were lost
 	}
 	f.Create(t)
-	for _, e := range []fixture.Hearing{first, second} {
+	for _, e := range []fixture.LaneListener{first, second} {
 		e.Want(t, f.Lane)
 		if err := e.End(); !errors.Is(err, context.Canceled) {
 			t.Error(err)

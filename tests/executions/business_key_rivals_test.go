@@ -80,7 +80,7 @@ func TestConcurrentCreatorsOfABusinessKey(t *testing.T) {
 func TestCreationGivesUpOnAHeldBusinessKey(t *testing.T) {
 	f := fixture.Another(t)
 	spec := engine.ExecutionSpec{Kind: "test", Lane: f.Lane, BusinessKey: orders(f)("1")}
-	late, log := f.Impatient(t)
+	late, log := f.ShortWaitRival(t)
 	for _, e := range []*engine.Engine{f.Engine, late.Engine} {
 		if _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "lane"}); err != nil {
 			t.Fatal(err)

@@ -485,7 +485,7 @@ func TestCancelExecutionsRefusesLockedRowsAlone(t *testing.T) {
 			before := f.Dump(t, held)
 			tx := f.BeginTx(t)
 			hold(t, f, tx, flow)
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			var outcomes []error
 			var err error
 			begun := fixture.Names(log.During(func() {
@@ -551,14 +551,14 @@ func TestCompletionRacesCancel(t *testing.T) {
 		completing := func(t *testing.T) (f *fixture.Fixture, l engine.Lease, release func() error) {
 			f = fixture.NewCloned(t)
 			leased := f.StartMany(t, n)
-			held, letGo := f.Holding(t, statement)
+			held, unlock := f.Holding(t, statement)
 			wait := fixture.Async(t, func(ctx context.Context) error {
 				outcomes, err := held.CompleteExecutions(ctx, fixture.CompletionsOf(leased...))
 				return errors.Join(append(outcomes, err)...)
 			})
 			held.AwaitBlocked(t, f)
 			return f, leased[0].Lease, func() error {
-				letGo()
+				unlock()
 				err := wait()
 				for _, other := range leased[1:] {
 					f.WantState(t, other.ID, fixture.StateCompleted)

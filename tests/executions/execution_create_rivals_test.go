@@ -69,7 +69,7 @@ func TestCreateExecutionsGivesUpOnAHeldID(t *testing.T) {
 	for _, n := range []int{1, 60} {
 		f := fixture.Another(t)
 		specs := fixture.ManyLike(f, n, fixture.WithTags)
-		late, log := f.Impatient(t)
+		late, log := f.ShortWaitRival(t)
 		for _, e := range []*engine.Engine{f.Engine, late.Engine} {
 			if _, err := e.CreateExecution(t.Context(), engine.ExecutionSpec{Lane: f.Lane, Kind: "lane"}); err != nil {
 				t.Fatal(err)

@@ -207,7 +207,7 @@ func TestCancelFlowTriesThreeTimes_F37(t *testing.T) {
 				before := f.DumpFlow(t, flow)
 				tx := f.BeginTx(t)
 				hold(t, f, tx, flow)
-				late, log := f.Impatient(t)
+				late, log := f.ShortWaitRival(t)
 				sent := fixture.Names(log.During(func() {
 					if err := end(t.Context(), late.Engine, flow); !errors.Is(err, fferr.ErrContention) {
 						t.Errorf("got %v, want contention", err)
@@ -239,7 +239,7 @@ func TestCancelFlowSucceedsAtTheSecondTry_F37(t *testing.T) {
 	f := fixture.NewFlows(t)
 	flow := f.Draw(t, nil, "a>b")
 	f.Lease(t, flow, "a")
-	late, log := f.Impatient(t)
+	late, log := f.ShortWaitRival(t)
 	tx := f.BeginTx(t)
 	fixture.LockExecution(t, tx, f.NodeID(flow, "b"))
 	done := fixture.Async(t, func(ctx context.Context) error {

@@ -127,10 +127,10 @@ func TestSetFlowTagGivesUpOnALockedFlow(t *testing.T) {
 	tx := f.BeginTx(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	fixture.ExecIn(t, tx, "SELECT FROM ff_flow_core WHERE flow_id = $1 FOR UPDATE", flow)
-	impatient := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
+	shortWait := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
 		config.ConnConfig.RuntimeParams["lock_timeout"] = "20ms"
 	}), engine.Config{})
-	if err := impatient.SetFlowTag(t.Context(), flow, "app.a", "v"); !errors.Is(err, fferr.ErrContention) {
+	if err := shortWait.SetFlowTag(t.Context(), flow, "app.a", "v"); !errors.Is(err, fferr.ErrContention) {
 		t.Errorf("error %v, want %v", err, fferr.ErrContention)
 	}
 }

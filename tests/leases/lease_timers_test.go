@@ -327,7 +327,7 @@ func TestLeaseTimersRaceClaimsAndRenewals(t *testing.T) {
 			tx := f.BeginTx(t)
 			c.write(t, f, f.WithTx(tx), held)
 			f.Advance(fixture.LeaseTTL - c.after)
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			before, err := upkeep.Of(late.Engine).ExpireLeases(t.Context(), 10)
 			if err != nil || len(log.Aborted()) > 0 {
 				t.Errorf("expired %d, %v, waiting: %q", before, err, log.Aborted())

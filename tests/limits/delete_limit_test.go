@@ -23,12 +23,12 @@ func TestLimitsCanBeDeleted_L11(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for rings(f) {
+	for gateNotified(f) {
 	}
 	if err := limit.Delete(t.Context(), f.Engine, perTenant); err != nil {
 		t.Fatal(err)
 	}
-	if !rings(f) {
+	if !gateNotified(f) {
 		t.Error("the deletion did not ring")
 	}
 	wantClaimable(t, f, 2, "without the limit")

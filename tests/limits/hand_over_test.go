@@ -110,7 +110,7 @@ func TestCreationLeavesItToTheGate(t *testing.T) {
 			if x.State != state.PublicRateLimited {
 				t.Errorf("it is %s", x.State)
 			}
-			if !rings(f) && c.name != "in a transaction" {
+			if !gateNotified(f) && c.name != "in a transaction" {
 				t.Error("the gate was not rung")
 			}
 			if len(wantClaimableAtLeast(t, f)) == 0 {
@@ -135,10 +135,10 @@ func TestCompletionHandsItsPlaceOver(t *testing.T) {
 		created(t, f.Engine, kind, sync{Tenant: "acme"})
 	}
 	running := wantClaimable(t, f, 1, "the first")
-	rings(f)
+	gateNotified(f)
 	complete(t, f, running...)
 	wantHeld(t, f, "acme", 1)
-	if rings(f) {
+	if gateNotified(f) {
 		t.Error("the gate was rung for nothing")
 	}
 	if running = claim(t, f, 10); len(running) != 1 {
@@ -170,7 +170,7 @@ func TestCompletionLeavesItToTheGate(t *testing.T) {
 				created(t, f.Engine, kind, sync{Tenant: "acme"})
 			}
 			running := wantClaimable(t, f, 1, "the first")
-			rings(f)
+			gateNotified(f)
 			unlock := func() {}
 			if c.locked {
 				unlock = lockKey(t, f, "acme")
@@ -180,7 +180,7 @@ func TestCompletionLeavesItToTheGate(t *testing.T) {
 			if n := len(claim(t, f, 10)); n != 0 {
 				t.Errorf("claimed %d without the gate", n)
 			}
-			if !rings(f) {
+			if !gateNotified(f) {
 				t.Error("the gate was not rung")
 			}
 			wantClaimable(t, f, 1, "by the gate")

@@ -83,11 +83,11 @@ func TestPlacesAreGivenBack_B22_B26(t *testing.T) {
 			if running.ID != first {
 				t.Fatalf("claimed %s, want %s", running.ID, first)
 			}
-			for rings(f) {
+			for gateNotified(f) {
 			}
 			c.act(t, f, running)
 			handedOver := !strings.Contains(f.Stored(t, second).State, "rate_limited")
-			if !rings(f) && !handedOver && !c.keeps {
+			if !gateNotified(f) && !handedOver && !c.keeps {
 				t.Error("did not ring the gate")
 			}
 			admit(t, f.Engine)

@@ -23,12 +23,12 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	}
 	admit(t, f.Engine)
 	wantClaimable(t, f, 1, "with the first limit")
-	for rings(f) {
+	for gateNotified(f) {
 	}
 	if err := interop.SetQuotaPolicy(t.Context(), f.Engine, interop.QuotaPolicySpec{ID: created.ID, MaxRunning: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if !rings(f) {
+	if !gateNotified(f) {
 		t.Error("the change did not ring")
 	}
 	admit(t, f.Engine)
@@ -39,7 +39,7 @@ func TestQuotaPoliciesCanBeSetAndDeleted(t *testing.T) {
 	if err := interop.DeleteQuotaPolicy(t.Context(), f.Engine, created.ID); err != nil {
 		t.Fatal(err)
 	}
-	if !rings(f) {
+	if !gateNotified(f) {
 		t.Error("the deletion did not ring")
 	}
 	admit(t, f.Engine)

@@ -60,7 +60,7 @@ func TestReplacedExecutionWaitsForItsNewKey(t *testing.T) {
 	x := created(t, f.Engine, kind, sync{Tenant: "a"})
 	wantClaimable(t, f, 0, "while a is full")
 	wantKey(t, replacing(t, f, kind, "b", x), "b", state.PublicRateLimited)
-	if !rings(f) {
+	if !gateNotified(f) {
 		t.Error("did not ring the gate")
 	}
 	if claimed := wantClaimable(t, f, 1, "under b"); claimed[0].ID != x.ID || string(claimed[0].Payload) != `{"Tenant":"b","Weight":0}` {
@@ -92,10 +92,10 @@ func TestReplacedExecutionKeepsThePlaceItHas(t *testing.T) {
 	plain := plainOf(kind)
 	created(t, f.Engine, plain, sync{Tenant: "a"})
 	admit(t, f.Engine)
-	for rings(f) {
+	for gateNotified(f) {
 	}
 	wantKey(t, replacing(t, f, kind, "b", x, engine.After(time.Minute)), "a", state.PublicDelayed)
-	if !rings(f) {
+	if !gateNotified(f) {
 		t.Error("did not ring the gate")
 	}
 	other := wantClaimable(t, f, 1, "with the place that was given back")

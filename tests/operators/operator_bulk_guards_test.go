@@ -67,7 +67,7 @@ func TestMoveWhereWakesWorkers(t *testing.T) {
 	b.Flush() // its notification comes before the marker
 	b.Wake(marker)
 	for woken := false; ; {
-		switch lane := progress.Receive(t, "the marker to be heard", e.Heard); {
+		switch lane := progress.Receive(t, "the marker to be heard", e.Received); {
 		case lane == to:
 			woken = true
 		case lane == marker && !woken:

@@ -365,8 +365,8 @@ func TestResumeWakesWorkers(t *testing.T) {
 	}
 	f.Wake(f.Lane)
 	e.Want(t, f.Lane)
-	if len(e.Heard) > 0 {
-		t.Errorf("heard %q too", <-e.Heard)
+	if len(e.Received) > 0 {
+		t.Errorf("heard %q too", <-e.Received)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestPauseTriesThreeTimes(t *testing.T) {
 	eachPause(t, func(t *testing.T, f *fixture.Fixture, p fixture.Pausing) {
 		tx := f.BeginTx(t)
 		p.Must(t, f, f.WithTx(tx))
-		late, log := f.Impatient(t)
+		late, log := f.ShortWaitRival(t)
 		sent := fixture.Names(log.During(func() {
 			if err := p.Begin(t.Context(), f, late.Engine); !errors.Is(err, fferr.ErrContention) {
 				t.Errorf("got %v, want contention", err)

@@ -30,15 +30,15 @@ type orders struct {
 
 // beRunner runs the schedules that are due.
 func beRunner(input io.Reader) error {
-	var told orders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	var given orders
+	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = string(told.Lane)
+	config.ConnConfig.RuntimeParams["application_name"] = string(given.Lane)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each statement
 	ctx := context.Background()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -46,7 +46,7 @@ func beRunner(input io.Reader) error {
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.UnixMilli(told.NowMs) }})
+	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.UnixMilli(given.NowMs) }})
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestHeldSchedule(t *testing.T) {
 	tx := f.BeginTx(t)
 	fixture.ExecIn(t, tx, "SELECT FROM ffx_schedule WHERE name = 'held' FOR UPDATE")
 	before := fixture.Texts(t, f.Pool, "SELECT to_jsonb(s)::text FROM ffx_schedule AS s WHERE name = 'held'")
-	rival, _ := f.Impatient(t)
+	rival, _ := f.ShortWaitRival(t)
 	for name, call := range calls(f, rival.Engine, "held") {
 		if err := call(t.Context()); !errors.Is(err, fferr.ErrContention) {
 			t.Errorf("%s: error %v, want ErrContention", name, err)

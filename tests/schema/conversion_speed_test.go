@@ -65,7 +65,7 @@ func TestAdoptSpeed(t *testing.T) {
 		t.Errorf("copied %d rows of %d", copied, 4*n)
 	}
 	t.Logf("%d rows in %s, %.0f a second", copied, took.Round(time.Millisecond), float64(copied)/took.Seconds())
-	if told := scalar[int](t, conn, "SELECT count(*) FROM ff_exec_core WHERE public_state = 'completed'"); told != n-n/10 {
-		t.Errorf("%d executions have completed, want %d", told, n-n/10)
+	if completed := scalar[int](t, conn, "SELECT count(*) FROM ff_exec_core WHERE public_state = 'completed'"); completed != n-n/10 {
+		t.Errorf("%d executions have completed, want %d", completed, n-n/10)
 	}
 }

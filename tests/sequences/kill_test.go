@@ -47,15 +47,15 @@ type orders struct {
 // beActor adds three members to the sequence, completes the first, fails the second, replays it, cancels it while
 // another transaction holds the sequence, and gives the turn that is left.
 func beActor(input io.Reader) error {
-	var told orders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	var given orders
+	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = string(told.Lane)
+	config.ConnConfig.RuntimeParams["application_name"] = string(given.Lane)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each statement
 	ctx := context.Background()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -63,17 +63,17 @@ func beActor(input io.Reader) error {
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.UnixMilli(told.NowMs) }})
+	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.UnixMilli(given.NowMs) }})
 	if err != nil {
 		return err
 	}
-	member := engine.ExecutionSpec{Lane: told.Lane, Kind: "test"}
+	member := engine.ExecutionSpec{Lane: given.Lane, Kind: "test"}
 	of(engine.Sequence{Key: account})(&member)
 	if _, err := eng.CreateExecutions(ctx, []engine.ExecutionSpec{member, member, member}); err != nil {
 		return err
 	}
 	claim := func() (engine.Lease, error) {
-		claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: told.Lane, Worker: "worker", Instance: "instance", LeaseTTL: time.Minute}, 10)
+		claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: given.Lane, Worker: "worker", Instance: "instance", LeaseTTL: time.Minute}, 10)
 		if err == nil && len(claimed) != 1 {
 			err = fmt.Errorf("claimed %d, want 1", len(claimed))
 		}

@@ -276,7 +276,7 @@ func TestEndsRingTheGate(t *testing.T) {
 	limit := limited(t, l.Fixture, "database", 1)
 	other := limited(t, l.Fixture, "api", 9) // with two limits no place is handed over
 	m := upkeep.Of(l.Engine)
-	ring := func() bool {
+	gateNotified := func() bool {
 		select {
 		case <-m.Gated():
 			return true
@@ -287,23 +287,23 @@ func TestEndsRingTheGate(t *testing.T) {
 	for range 2 {
 		l.create(t, limit, other)
 	}
-	if !ring() {
+	if !gateNotified() {
 		t.Error("no ring after the creation of the first")
 	}
 	admit(t, l.Engine)
 	l.complete(t, l.wantTurn(t, 0))
-	for ring() {
+	for gateNotified() {
 	}
 	fixture.Run(t, m.AdvanceSequences, 0)
-	if !ring() {
+	if !gateNotified() {
 		t.Error("no ring after the end of a member, whose next one waits at the gate")
 	}
 	l.create(t, limit, other)
 	admit(t, l.Engine)
-	for ring() {
+	for gateNotified() {
 	}
 	fixture.Run(t, m.AdvanceSequences, 0)
-	if ring() {
+	if gateNotified() {
 		t.Error("a ring although none waits at the gate")
 	}
 	// Without the library's settings, as a program ends a member in SQL.

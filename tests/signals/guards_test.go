@@ -169,11 +169,11 @@ func TestEndsOfWaitsWakeTheirLanes(t *testing.T) {
 			// A process that hears of its own work alone.
 			eng := f.EngineOn(t, fixture.OpenPool(t, f.Url, nil), engine.Config{NoListener: true})
 			marker := id.LaneID(f.Name + "-marker")
-			heard := fixture.ListenBy(t, eng, f.Lane, marker)
+			listener := fixture.ListenBy(t, eng, f.Lane, marker)
 			until := func() (lane bool) {
 				t.Helper()
 				for {
-					switch progress.Receive(t, "the marker", heard.Heard) {
+					switch progress.Receive(t, "the marker", listener.Received) {
 					case f.Lane:
 						lane = true
 					case marker:
@@ -183,7 +183,7 @@ func TestEndsOfWaitsWakeTheirLanes(t *testing.T) {
 			}
 			fixture.Await(t, "the listener to listen", func() bool {
 				eng.Wake(marker)
-				return len(heard.Heard) > 0
+				return len(listener.Received) > 0
 			})
 			if err := end(t.Context(), eng); err != nil {
 				t.Fatal(err)

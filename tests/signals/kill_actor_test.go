@@ -38,38 +38,38 @@ const (
 
 // act plays a role once.
 func act(input io.Reader) error {
-	var told orders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	var given orders
+	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return err
 	}
 	ctx := context.Background()
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = string(told.Lane)
+	config.ConnConfig.RuntimeParams["application_name"] = string(given.Lane)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each statement
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.Now().Add(told.Later) }})
+	eng, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.Now().Add(given.Later) }})
 	if err != nil {
 		return err
 	}
-	x, err := id.ParseExecutionID(told.Execution)
+	x, err := id.ParseExecutionID(given.Execution)
 	if err != nil {
 		return err
 	}
 	claim := func() (engine.Claimed, error) {
-		claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: told.Lane, Worker: "actor", Instance: "actor", LeaseTTL: actorTTL}, 1)
+		claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: given.Lane, Worker: "actor", Instance: "actor", LeaseTTL: actorTTL}, 1)
 		if err != nil || len(claimed) != 1 {
 			return engine.Claimed{}, errors.Join(err, fmt.Errorf("claimed %d", len(claimed)))
 		}
 		return claimed[0], nil
 	}
-	switch told.Role {
+	switch given.Role {
 	case "suspend":
 		claimed, err := claim()
 		if err != nil {
@@ -96,7 +96,7 @@ func act(input io.Reader) error {
 		}
 		spec.IdempotencyKey = onceKey
 		_, err = eng.SignalWaitpoint(ctx, engine.WaitpointSignal{
-			SignalSpec: spec, Waitpoint: told.Waitpoint, Token: wire.WaitpointToken(told.Token),
+			SignalSpec: spec, Waitpoint: given.Waitpoint, Token: wire.WaitpointToken(given.Token),
 		})
 		return err
 	case "claim and complete":
@@ -115,7 +115,7 @@ func act(input io.Reader) error {
 		_, err := upkeep.Of(eng).ExpireWaits(ctx, 10)
 		return err
 	}
-	return fmt.Errorf("no role is %q", told.Role)
+	return fmt.Errorf("no role is %q", given.Role)
 }
 
 // send sends the signal of the tests of kills. Its key makes repetitions one signal.

@@ -65,12 +65,12 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 	t.Helper()
 	c := fixture.CrewOn(t, fixture.On(t, on.Pool, on.Url), engine.Config{})
 	x := c.Create(t, kindPublish)
-	told := orders{Role: r.name, Lane: c.Lane, Execution: x.String(), Later: r.later}
+	given := orders{Role: r.name, Lane: c.Lane, Execution: x.String(), Later: r.later}
 	if r.suspended {
 		l := c.ClaimOne(t).Lease
 		if r.byToken {
 			w := c.OpenWaitpoint(t, l, id.WaitpointKey(approved.Name))
-			told.Waitpoint, told.Token = w.ID, w.Token.Reveal()
+			given.Waitpoint, given.Token = w.ID, w.Token.Reveal()
 		}
 		c.SuspendAgain(t, l, engine.Received(approved.Name))
 	}
@@ -79,7 +79,7 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 			t.Fatal(err)
 		}
 	}
-	cut := runActor(t, c.Url, told, moment)
+	cut := runActor(t, c.Url, given, moment)
 	fixture.Await(t, "the server to end the sessions of the process", func() bool {
 		return len(fixture.Texts(t, c.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", string(c.Lane))) == 0
 	})
@@ -107,11 +107,11 @@ func killed(t *testing.T, on *fixture.Fixture, r role, moment int) bool {
 
 // runActor runs a process that is killed at a moment. It returns once the process has ended, and reports whether it was
 // killed.
-func runActor(t *testing.T, databaseURL string, told orders, moment int) bool {
+func runActor(t *testing.T, databaseURL string, given orders, moment int) bool {
 	t.Helper()
 	return fixture.RunCut(t, databaseURL, "-signals.actor", moment, func(url string) any {
-		told.DatabaseURL = url
-		return told
+		given.DatabaseURL = url
+		return given
 	})
 }
 

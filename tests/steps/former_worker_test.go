@@ -122,19 +122,19 @@ func handleForm(t *testing.T, c *fixture.Crew, run func(ctx context.Context, job
 // ErrLeaseLost, except from a wait, which is refused when it is settled.
 func TestFormerWorkerStoresNothing(t *testing.T) {
 	for _, form := range forms {
-		for _, hears := range []bool{false, true} {
-			t.Run(form.name+map[bool]string{true: ", heard", false: ", unheard"}[hears], func(t *testing.T) {
+		for _, notifies := range []bool{false, true} {
+			t.Run(form.name+map[bool]string{true: ", heard", false: ", unheard"}[notifies], func(t *testing.T) {
 				c := fixture.NewLoneCrew(t)
 				c.Exec(t, effectTables)
-				began, letGo, got := make(chan bool, 1), make(chan bool), make(chan error, 10)
+				began, release, got := make(chan bool, 1), make(chan bool), make(chan error, 10)
 				handleForm(t, c, func(ctx context.Context, job worker.Job[struct{}]) (string, error) {
-					if !hears {
+					if !notifies {
 						ctx = context.WithoutCancel(ctx)
 					}
 					err := form.run(ctx, &former{Crew: c, job: job, by: "former", wait: func(ctx context.Context) {
 						began <- true
-						<-letGo
-						if hears {
+						<-release
+						if notifies {
 							<-ctx.Done()
 						}
 					}})
@@ -157,7 +157,7 @@ func TestFormerWorkerStoresNothing(t *testing.T) {
 				until(t, later, "the next worker to complete", func() bool { return c.Stored(t, x).State == fixture.StateCompleted })
 				before, all := c.Dump(t, x), everything(t, c)
 
-				letGo <- true
+				release <- true
 				for settled := range c.Settled {
 					if settled.Settlement == worker.Abandoned {
 						break

@@ -44,45 +44,45 @@ func TestWorkersKilledBetweenRoundTrips(t *testing.T) {
 func killed(t *testing.T, on *fixture.Fixture, moment int) bool {
 	t.Helper()
 	c := fixture.CrewOn(t, fixture.On(t, on.Pool, on.Url), engine.Config{})
-	told := orders{Lane: c.Lane, Execution: c.Create(t, retrying)}
-	told.Other = c.Create(t, func(s *engine.ExecutionSpec) { s.Lane = beside(c.Lane) })
-	if err := approved.Send(t.Context(), c.Engine, told.Execution, "ada"); err != nil {
+	given := orders{Lane: c.Lane, Execution: c.Create(t, retrying)}
+	given.Other = c.Create(t, func(s *engine.ExecutionSpec) { s.Lane = beside(c.Lane) })
+	if err := approved.Send(t.Context(), c.Engine, given.Execution, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	cut := runWorker(t, c.Url, told, moment)
+	cut := runWorker(t, c.Url, given, moment)
 	fixture.Await(t, "the server to end the sessions of the process", func() bool {
 		return len(fixture.Texts(t, c.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", string(c.Lane))) == 0
 	})
-	d, err := newDriver(c.Pool, told, 1)
+	d, err := newDriver(c.Pool, given, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := upkeep.Of(d.later).ExpireLeases(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	if c.Stored(t, told.Execution).State != fixture.StateCompleted {
+	if c.Stored(t, given.Execution).State != fixture.StateCompleted {
 		if err := errors.Join(d.advance(t.Context(), ""), d.finish(t.Context())); err != nil {
-			t.Fatal(err, c.Dump(t, told.Execution))
+			t.Fatal(err, c.Dump(t, given.Execution))
 		}
 	}
-	wantAllForms(t, c.Fixture, told)
+	wantAllForms(t, c.Fixture, given)
 	return cut
 }
 
 // runWorker runs a process that is killed at a moment. It returns once the process has ended, and reports whether it was
 // killed.
-func runWorker(t *testing.T, databaseURL string, told orders, moment int) bool {
+func runWorker(t *testing.T, databaseURL string, given orders, moment int) bool {
 	t.Helper()
 	return fixture.RunCut(t, databaseURL, "-steps.worker", moment, func(url string) any {
-		told.DatabaseURL = url
-		return told
+		given.DatabaseURL = url
+		return given
 	})
 }
 
 // wantAllForms fails the test unless an execution of allForms has its outcome, steps and effects.
-func wantAllForms(t *testing.T, f *fixture.Fixture, told orders) {
+func wantAllForms(t *testing.T, f *fixture.Fixture, given orders) {
 	t.Helper()
-	x := told.Execution
+	x := given.Execution
 	if got := string(f.Stored(t, x).Result); got != `"`+allResults+`"` {
 		t.Errorf("the result is %s", got)
 	}
@@ -116,11 +116,11 @@ func wantAllForms(t *testing.T, f *fixture.Fixture, told orders) {
 		"flaky", "last", "nested/plain", "page/0", "page/1", "page/2", "plain")
 	want("executions and called ones", `
 		SELECT (raw_fields ->> 'execution_kind') || ' ' || public_state || CASE WHEN EXISTS (SELECT FROM effect WHERE execution = execution_id) THEN '' ELSE ' without effect' END
-		FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1`, told.Lane,
+		FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1`, given.Lane,
 		"order completed", "singer completed", "singer completed", "singer completed")
-	want("created by turns", "SELECT raw_fields ->> 'execution_kind' FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1", beside(told.Lane),
+	want("created by turns", "SELECT raw_fields ->> 'execution_kind' FROM ff_exec_core WHERE lane_id = $1 ORDER BY 1", beside(given.Lane),
 		"child of end", "child of reserve", "child of rest", "test")
-	want("signals of turns", "SELECT source_identity FROM ff_signal_event WHERE execution_id = $1 ORDER BY 1", told.Other.UUID().String(),
+	want("signals of turns", "SELECT source_identity FROM ff_signal_event WHERE execution_id = $1 ORDER BY 1", given.Other.UUID().String(),
 		"end", "reserve", "rest")
 	ends := slices.DeleteFunc(f.Events(t, x), func(event string) bool { return event != "completion success" })
 	if len(ends) != 1 || t.Failed() {

@@ -40,16 +40,16 @@ const effectTables = `
 
 // beWorker runs a worker until an execution has ended.
 func beWorker(input io.Reader) error {
-	var told orders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	var given orders
+	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return err
 	}
 	ctx := context.Background()
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = string(told.Lane)
+	config.ConnConfig.RuntimeParams["application_name"] = string(given.Lane)
 	config.MaxConns = 20
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each statement
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -57,7 +57,7 @@ func beWorker(input io.Reader) error {
 		return err
 	}
 	defer pool.Close()
-	d, err := newDriver(pool, told, 1)
+	d, err := newDriver(pool, given, 1)
 	if err != nil {
 		return err
 	}
@@ -71,13 +71,13 @@ type driver struct {
 	failures   int            // first tries that fail, of the step that is retried
 }
 
-func newDriver(pool *pgxpool.Pool, told orders, failures int) (*driver, error) {
+func newDriver(pool *pgxpool.Pool, given orders, failures int) (*driver, error) {
 	eng, err := engine.New(pool, engine.Config{})
 	if err != nil {
 		return nil, err
 	}
 	later, err := engine.New(pool, engine.Config{Now: func() time.Time { return time.Now().Add(2 * lateTimeout) }})
-	return &driver{told, eng, later, failures}, err
+	return &driver{given, eng, later, failures}, err
 }
 
 // finish runs a worker until the execution has ended. After each settlement it does what the execution waits for.

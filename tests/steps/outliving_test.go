@@ -22,7 +22,7 @@ func TestStepOutlivesItsHandler(t *testing.T) {
 		{"completed", nil, worker.Completed, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := &stepLog{reached: make(chan bool), letGo: make(chan bool)}
+			log := &stepLog{reached: make(chan bool), release: make(chan bool)}
 			crew := log.crew(t, fixture.NewCloned(t))
 			left, next, late := make(chan bool), make(chan bool), make(chan error, 1)
 			runs := 0
@@ -49,7 +49,7 @@ func TestStepOutlivesItsHandler(t *testing.T) {
 			if c.err != nil {
 				fixture.Received(t, next)
 			}
-			log.letGo <- true
+			log.release <- true
 			if err := fixture.Received(t, late); !errors.Is(err, worker.ErrLeaseLost) {
 				t.Errorf("the late step returned %v", err)
 			}

@@ -23,14 +23,14 @@ type stepLog struct {
 	fixture.StatementLog
 	once    sync.Once
 	reached chan bool
-	letGo   chan bool
+	release chan bool
 }
 
 func (l *stepLog) meet(sql string) {
 	if l.reached != nil && strings.HasPrefix(sql, "-- name: RecordSteps ") {
 		l.once.Do(func() {
 			l.reached <- true
-			<-l.letGo
+			<-l.release
 		})
 	}
 }
@@ -91,7 +91,7 @@ func TestStatementsOfSteps(t *testing.T) {
 // Steps that end while others are being stored share the next statement. It is serial, since it counts goroutines.
 func TestStepsShareAStatement(t *testing.T) {
 	const shared = 10
-	log := &stepLog{reached: make(chan bool), letGo: make(chan bool)}
+	log := &stepLog{reached: make(chan bool), release: make(chan bool)}
 	c := log.crew(t, fixture.Clone(t))
 	began := make(chan bool, shared)
 	c.Work(t, fixture.Alone, func(w *worker.Worker) {
@@ -112,7 +112,7 @@ func TestStepsShareAStatement(t *testing.T) {
 			fixture.Received(t, began)
 		}
 		fixture.Await(t, fmt.Sprintf("%d steps to wait", shared), func() bool { return waitingSteps() == shared+1 })
-		log.letGo <- true
+		log.release <- true
 		wantSettlements(t, c, slices.Repeat([]worker.Settlement{worker.Completed}, shared+1)...)
 	})
 	if want := []string{"RecordSteps", "RecordSteps"}; !slices.Equal(got, want) {

@@ -54,8 +54,8 @@ func (a appender) say(t *testing.T, words ...string) {
 	}
 }
 
-// runTeller runs a worker that tells words, one by one, until it is killed.
-func runTeller(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, words *json.Decoder) error {
+// runWordWriter runs a worker that writes words, one by one, until it is killed.
+func runWordWriter(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, words *json.Decoder) error {
 	eng, err := engine.New(pool, engine.Config{})
 	if err != nil {
 		return err
@@ -83,13 +83,13 @@ func runTeller(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, words *j
 	return w.Run(ctx)
 }
 
-// teller is a worker process that tells the words it is given.
-type teller struct {
+// wordWriter is a worker process that writes given words.
+type wordWriter struct {
 	*exec.Cmd
 	words *json.Encoder
 }
 
-func startTeller(t *testing.T, f *fixture.Fixture) teller {
+func startWordWriter(t *testing.T, f *fixture.Fixture) wordWriter {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -105,13 +105,13 @@ func startTeller(t *testing.T, f *fixture.Fixture) teller {
 		t.Fatal(err)
 	}
 	words := json.NewEncoder(input)
-	if err := words.Encode(orders{DatabaseURL: f.Url, Lane: f.Lane, Tells: true}); err != nil {
+	if err := words.Encode(orders{DatabaseURL: f.Url, Lane: f.Lane, Words: true}); err != nil {
 		t.Fatal(err)
 	}
-	return teller{process, words}
+	return wordWriter{process, words}
 }
 
-func (p teller) say(t *testing.T, words ...string) {
+func (p wordWriter) say(t *testing.T, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if err := p.words.Encode(word); err != nil {
@@ -121,7 +121,7 @@ func (p teller) say(t *testing.T, words ...string) {
 }
 
 // kill kills the process, which can do nothing more.
-func (p teller) kill(t *testing.T) {
+func (p wordWriter) kill(t *testing.T) {
 	t.Helper()
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestTokensInABrowser(t *testing.T) {
 
 	visit()
 	fixture.Received(t, opened)
-	first := startTeller(t, f)
+	first := startWordWriter(t, f)
 	first.say(t, "Once ", "upon ")
 	b.Await(t, shown, "Once upon ")
 

@@ -25,7 +25,7 @@ type orders struct {
 	DatabaseURL string
 	DirectURL   string // of the same database, for notes of what was flushed
 	Lane        id.LaneID
-	Tells       bool // tell the words that follow on the standard input
+	Words       bool // write the words that follow on the standard input
 }
 
 const (
@@ -36,27 +36,27 @@ const (
 
 // beWorker runs a worker until it has completed an execution, and notes each flush of its handler.
 func beWorker(input io.Reader) error {
-	var told orders
+	var given orders
 	words := json.NewDecoder(input)
-	if err := words.Decode(&told); err != nil {
+	if err := words.Decode(&given); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	pool, err := pgxpool.New(ctx, told.DatabaseURL)
+	pool, err := pgxpool.New(ctx, given.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if told.Tells {
-		return runTeller(ctx, pool, told.Lane, words)
+	if given.Words {
+		return runWordWriter(ctx, pool, given.Lane, words)
 	}
-	notes, err := pgxpool.New(ctx, told.DirectURL)
+	notes, err := pgxpool.New(ctx, given.DirectURL)
 	if err != nil {
 		return err
 	}
 	defer notes.Close()
-	return runWriter(ctx, pool, told.Lane, func(ctx context.Context, x id.ExecutionID, n int) error {
+	return runWriter(ctx, pool, given.Lane, func(ctx context.Context, x id.ExecutionID, n int) error {
 		_, err := notes.Exec(ctx, "INSERT INTO flushed VALUES ($1, $2)", x.UUID().String(), n)
 		return err
 	})

@@ -286,7 +286,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 	actors.Wait()
 	judged, _ := porcupine.CheckOperationsVerbose(leaseHistories.ToModel(), h.calls, time.Hour)
-	told := make(map[string]int)
+	counts := make(map[string]int)
 	for _, o := range h.calls {
 		answer := o.Output.(historyAnswer)
 		what := o.Input.(historyCall).what
@@ -296,9 +296,9 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		case answer.err != nil:
 			what += ", refused"
 		}
-		told[what]++
+		counts[what]++
 	}
-	t.Logf("%d executions, %v", len(h.all), told)
+	t.Logf("%d executions, %v", len(h.all), counts)
 	switch judged {
 	case porcupine.Illegal:
 		for _, x := range h.all {

@@ -22,7 +22,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 				f := fixture.New(t)
 				l := o.Arrange(t, f)
 				before := f.Dump(t, l.Execution)
-				late, log := f.Impatient(t)
+				late, log := f.ShortWaitRival(t)
 				tx := f.BeginTx(t)
 				o.hold(t, f, tx, l)
 				sent := fixture.Names(log.During(func() {
@@ -49,7 +49,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 			f := fixture.Another(t)
 			c := f.Start(t)
 			f.SetAttempt(t, c.ID, 0, "lease_epoch = 2")
-			late, log := f.Impatient(t)
+			late, log := f.ShortWaitRival(t)
 			sent := fixture.Names(log.During(func() { fixture.WantLeaseError(t, do(t, late.Engine, c.Lease), fferr.ErrStaleLease) }))
 			sent = slices.DeleteFunc(sent, fixture.IsSettings)
 			slices.Sort(sent)
@@ -64,7 +64,7 @@ func TestOnlyAbortedTransactionsAreRetried_E37(t *testing.T) {
 	t.Run("in a caller's transaction nothing is", func(t *testing.T) {
 		f := fixture.New(t)
 		c := f.Start(t)
-		late, log := f.Impatient(t)
+		late, log := f.ShortWaitRival(t)
 		held := f.BeginTx(t)
 		fixture.LockExecution(t, held, c.ID)
 		tx := fixture.BeginWith(t, late.Pool, pgx.TxOptions{})

@@ -85,24 +85,24 @@ func (c *stoppingConn) Write(b []byte) (int, error) {
 }
 
 func beSilent(input io.Reader, output io.Writer) error {
-	var told silentOrders
-	if err := json.NewDecoder(input).Decode(&told); err != nil {
+	var given silentOrders
+	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return err
 	}
 	ctx := context.Background()
-	config, err := pgxpool.ParseConfig(told.DatabaseURL)
+	config, err := pgxpool.ParseConfig(given.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil // which sends in small pieces
-	maps.Copy(config.ConnConfig.RuntimeParams, told.Parameters)
+	maps.Copy(config.ConnConfig.RuntimeParams, given.Parameters)
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &stoppingConn{Conn: conn, cut: told.Cut}, nil
+		return &stoppingConn{Conn: conn, cut: given.Cut}, nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -113,7 +113,7 @@ func beSilent(input io.Reader, output io.Writer) error {
 	if err != nil {
 		return err
 	}
-	claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: told.Lane, Worker: "silent", Instance: "silent", LeaseTTL: fixture.LeaseTTL}, 1)
+	claimed, err := eng.Claim(ctx, engine.ClaimSpec{Lane: given.Lane, Worker: "silent", Instance: "silent", LeaseTTL: fixture.LeaseTTL}, 1)
 	if err != nil || len(claimed) != 1 {
 		return fmt.Errorf("claimed %v, %w", claimed, err)
 	}
@@ -233,13 +233,13 @@ func startSilent(t *testing.T, orders silentOrders) *silentProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := json.Marshal(orders)
+	given, err := json.Marshal(orders)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := new(silentProcess)
 	p.cmd = exec.CommandContext(t.Context(), program, "-silent.client")
-	p.cmd.Stdin, p.cmd.Stderr = bytes.NewReader(told), &p.stderr
+	p.cmd.Stdin, p.cmd.Stderr = bytes.NewReader(given), &p.stderr
 	output, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 func TestSettingsOfEveryTransaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM unnest(ARRAY['lock_timeout', 'synchronous_commit']) AS name`
-	impatient := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "suspend in a batch", "record steps in a batch", "grant to a worker"}
-	sessions := []struct{ locks, commit, wantPatient, wantImpatient, wantCommit string }{
+	shortWait := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "suspend in a batch", "record steps in a batch", "grant to a worker"}
+	sessions := []struct{ locks, commit, wantWait, wantShortWait, wantCommit string }{
 		{"0", "off", "2s", "50ms", "on"},
 		{"1h", "local", "2s", "50ms", "local"},
 		{"20ms", "remote_write", "20ms", "20ms", "remote_write"},
@@ -34,9 +34,9 @@ func TestSettingsOfEveryTransaction(t *testing.T) {
 			if err := o.Do(t.Context(), f, e, l); err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{"lock_timeout": s.wantPatient, "synchronous_commit": s.wantCommit}
-			if o.Whole && !o.Patient || slices.Contains(impatient, o.Name) {
-				want["lock_timeout"] = s.wantImpatient
+			want := map[string]string{"lock_timeout": s.wantWait, "synchronous_commit": s.wantCommit}
+			if o.Whole && !o.Patient || slices.Contains(shortWait, o.Name) {
+				want["lock_timeout"] = s.wantShortWait
 			}
 			if o.Lazy {
 				want["synchronous_commit"] = "off"

@@ -154,7 +154,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		name        string
 		connections int32
 		cfg         worker.Config
-		told        bool
+		warned      bool
 	}{
 		{"own connections", 1, worker.Config{}, false}, // F3: as small a pool as pgx opens by default is enough
 		{"without background work", 1, worker.Config{NoReconcile: true}, false},
@@ -180,7 +180,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 			if err := ran(); err != nil {
 				t.Error(err)
 			}
-			if n := strings.Count(log.String(), "the pool is too small"); n > 1 || (n == 1) != way.told {
+			if n := strings.Count(log.String(), "the pool is too small"); n > 1 || (n == 1) != way.warned {
 				t.Errorf("told %d times:\n%s", n, log.String())
 			}
 		})

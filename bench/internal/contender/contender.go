@@ -33,7 +33,7 @@ type Work struct {
 	Done    func()        // called when the end of a job is committed; concurrently
 
 	Committed func(num int) // like Done, with the job's number; the library's worker only
-	Heard     func(num int) // called when a subscription in the workers' process receives the end of a job; the library's worker and River only
+	Received  func(num int) // called when a subscription in the workers' process receives the end of a job; the library's worker and River only
 }
 
 // Contender is one way of doing the work, with its own database.

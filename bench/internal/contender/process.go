@@ -81,7 +81,7 @@ func (f *Fleet) Run(ctx context.Context, w Work) error {
 	if err != nil {
 		return err
 	}
-	told := orders{
+	given := orders{
 		Kind:        f.kind,
 		DatabaseURL: f.Pool().Config().ConnString(),
 		Connections: f.connections,
@@ -90,7 +90,7 @@ func (f *Fleet) Run(ctx context.Context, w Work) error {
 		Batch:       w.Batch,
 	}
 	if r, ok := f.Contender.(*River); ok {
-		told.Tuning = r.tuning
+		given.Tuning = r.tuning
 	}
 	running, failed := errgroup.WithContext(ctx)
 	var ready sync.WaitGroup
@@ -101,15 +101,15 @@ func (f *Fleet) Run(ctx context.Context, w Work) error {
 		close(allReady)
 	}()
 	for range f.processes {
-		running.Go(func() error { return runOne(failed, program, told, w, &ready, allReady) })
+		running.Go(func() error { return runOne(failed, program, given, w, &ready, allReady) })
 	}
 	return running.Wait()
 }
 
 // runOne runs a process until ctx ends. It calls ready exactly once.
-func runOne(ctx context.Context, program string, told orders, w Work, ready *sync.WaitGroup, allReady <-chan struct{}) error {
-	tellReady := sync.OnceFunc(ready.Done)
-	defer tellReady()
+func runOne(ctx context.Context, program string, given orders, w Work, ready *sync.WaitGroup, allReady <-chan struct{}) error {
+	signalReady := sync.OnceFunc(ready.Done)
+	defer signalReady()
 	living, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
 	cmd := exec.CommandContext(living, program, ProcessArg)
@@ -125,21 +125,21 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	tell := json.NewEncoder(input)
+	encoder := json.NewEncoder(input)
 	finish := context.AfterFunc(ctx, func() {
 		input.Close()
 		time.AfterFunc(endTime, kill)
 	})
 	defer finish()
-	err = tell.Encode(told)
+	err = encoder.Encode(given)
 	counted := 0
 	for lines := bufio.NewScanner(output); err == nil && lines.Scan(); {
 		switch line := lines.Text(); line {
 		case readyLine:
-			tellReady()
+			signalReady()
 			select {
 			case <-allReady:
-				err = tell.Encode(true)
+				err = encoder.Encode(true)
 			case <-ctx.Done():
 			}
 		case begunLine:
@@ -173,14 +173,14 @@ func runOne(ctx context.Context, program string, told orders, w Work, ready *syn
 
 // RunProcess runs one process of a [Fleet]. The process reads orders from in and writes progress to out.
 func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) error {
-	var told orders
+	var given orders
 	input := json.NewDecoder(in)
-	if err := input.Decode(&told); errors.Is(err, io.EOF) {
+	if err := input.Decode(&given); errors.Is(err, io.EOF) {
 		return nil // the other processes ended before the orders came
 	} else if err != nil {
 		return err
 	}
-	c, err := told.open(ctx, log)
+	c, err := given.open(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -207,20 +207,20 @@ func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logg
 
 	var done atomic.Int64
 	begun := make(chan struct{})
-	tellBegun := sync.OnceFunc(func() { close(begun) })
+	signalBegun := sync.OnceFunc(func() { close(begun) })
 	ended := make(chan error, 1)
 	go func() {
 		ended <- c.Run(working, Work{
-			Workers:     told.Workers,
-			Concurrency: told.Concurrency,
-			Batch:       told.Batch,
-			Begun:       tellBegun,
+			Workers:     given.Workers,
+			Concurrency: given.Concurrency,
+			Batch:       given.Batch,
+			Begun:       signalBegun,
 			Done:        func() { done.Add(1) },
 		})
 	}()
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
-	tellDone := func(before int64) int64 {
+	reportDone := func(before int64) int64 {
 		now := done.Load()
 		if now != before {
 			fmt.Fprintln(out, now)
@@ -233,9 +233,9 @@ func RunProcess(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logg
 			fmt.Fprintln(out, begunLine)
 			begun = nil
 		case <-tick.C:
-			before = tellDone(before)
+			before = reportDone(before)
 		case err := <-ended:
-			tellDone(before)
+			reportDone(before)
 			return err
 		}
 	}

@@ -245,8 +245,8 @@ func (r *River) start(ctx context.Context, w Work) (stop func() error, err error
 	go func() {
 		defer close(counted)
 		for event := range completed {
-			if w.Heard != nil {
-				w.Heard(riverNum(event.Job.EncodedArgs))
+			if w.Received != nil {
+				w.Received(riverNum(event.Job.EncodedArgs))
 			}
 			if w.Done != nil {
 				w.Done()

@@ -47,7 +47,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			work.Done()
 		}
 	}}
-	if work.Heard != nil {
+	if work.Received != nil {
 		sub, err := events.Subscribe(stop, w.eng, events.Completions(events.Filter{}), events.Options{})
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 					return err
 				}
 				if n, ok := nums.Load(event.Execution); ok {
-					work.Heard(n.(int))
+					work.Received(n.(int))
 				}
 			}
 			return nil
@@ -87,7 +87,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			return err
 		}
 		worker.Handle(one, handled, func(_ context.Context, job worker.Job[args]) (struct{}, error) {
-			if work.Heard != nil || work.Committed != nil {
+			if work.Received != nil || work.Committed != nil {
 				nums.Store(job.ID, job.Args.Num)
 			}
 			if work.Started != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Results of one server are printed without its version, those of several servers with it.
-func TestPrintTellsServersApart(t *testing.T) {
+func TestPrintSeparatesServers(t *testing.T) {
 	r := &Report{Facts: server.Facts{Postgres: "PostgreSQL 15.18 on x86_64"}}
 	add := func(rate float64) {
 		r.Add(Result{Name: "burn-down", Unit: "executions/s", Ours: new(rate), Setup: Setup{Scenario: "a"}})

@@ -40,14 +40,14 @@ func hire(ctx context.Context, c contender.Contender, w contender.Work, goal int
 		origin:  time.Now(),
 	}
 	w.Begun = func() { k.begun.Do(func() { k.begunAt = time.Since(k.origin) }) }
-	told := w.Done
+	done := w.Done
 	w.Done = func() {
 		if k.done.Add(1) == k.goal {
 			k.lastAt = time.Since(k.origin)
 			close(k.reached)
 		}
-		if told != nil {
-			told()
+		if done != nil {
+			done()
 		}
 	}
 	go func() { k.ended <- c.Run(ctx, w) }()

@@ -28,7 +28,7 @@ func eventLag(ctx context.Context, b *Bench) error {
 		measured := fmt.Sprintf("%d executions inserted every %s for %s and worked off; a subscription in the workers' process is handed each end", perTick, steadyTick, b.Span)
 		ticks := int(b.Span / steadyTick)
 		err := b.compare(ctx, measured, b.Rounds, lineup{ours: f.Worker, peer: f.River}, func(ctx context.Context, c contender.Contender) ([]reading, error) {
-			fromCommit, fromReturn, err := hear(ctx, c, perTick, ticks)
+			fromCommit, fromReturn, err := measureEvents(ctx, c, perTick, ticks)
 			if err != nil {
 				return nil, err
 			}
@@ -47,17 +47,17 @@ func eventLag(ctx context.Context, b *Bench) error {
 
 // hear inserts jobs at a fixed rate and processes them. It returns the times until a subscription received the end of each
 // job: from its commit, if known, and from the start of its handler, which does nothing.
-func hear(ctx context.Context, c contender.Contender, perTick, ticks int) (fromCommit, fromReturn []time.Duration, err error) {
+func measureEvents(ctx context.Context, c contender.Contender, perTick, ticks int) (fromCommit, fromReturn []time.Duration, err error) {
 	n := perTick * ticks
 	origin := time.Now()
-	returned, committed, heard := make([]atomic.Int64, n), make([]atomic.Int64, n), make([]atomic.Int64, n)
+	returned, committed, received := make([]atomic.Int64, n), make([]atomic.Int64, n), make([]atomic.Int64, n)
 	note := func(at []atomic.Int64) func(int) {
 		return func(num int) { at[num].Store(int64(time.Since(origin))) }
 	}
 	var count atomic.Int64
 	all := make(chan struct{})
-	k := hire(ctx, c, contender.Work{Started: note(returned), Committed: note(committed), Heard: func(num int) {
-		note(heard)(num)
+	k := hire(ctx, c, contender.Work{Started: note(returned), Committed: note(committed), Received: func(num int) {
+		note(received)(num)
 		if count.Add(1) == int64(n) {
 			close(all)
 		}
@@ -88,7 +88,7 @@ func hear(ctx context.Context, c contender.Contender, perTick, ticks int) (fromC
 		return nil, nil, err
 	}
 	for i := range n {
-		at := heard[i].Load()
+		at := received[i].Load()
 		fromReturn = append(fromReturn, max(0, time.Duration(at-returned[i].Load())))
 		if after := committed[i].Load(); after > 0 {
 			// A subscription may receive the event before the committing client gets its answer.

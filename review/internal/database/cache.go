@@ -116,7 +116,7 @@ func (s *Server) Cached(ctx context.Context, key Key, label string, from *Databa
 		return d, note, ctx.Err()
 	}
 	d.Name = key.name() // so later parts can copy the database, even after a failure here
-	s.tell("The database %s is kept for later reviews.", key.name())
+	s.logf("The database %s is kept for later reviews.", key.name())
 	if err := s.dropOldest(ctx); err != nil {
 		s.notCached(err)
 	}
@@ -133,14 +133,14 @@ func (s *Server) locked(fn func() error) error {
 	return fn()
 }
 
-func (s *Server) tell(format string, arguments ...any) {
+func (s *Server) logf(format string, arguments ...any) {
 	if s.log != nil {
 		fmt.Fprintf(s.log, format+"\n", arguments...)
 	}
 }
 
 func (s *Server) notCached(err error) {
-	s.tell("The cache of databases is not used: %v", err)
+	s.logf("The cache of databases is not used: %v", err)
 }
 
 // try takes an advisory lock, or returns false if another session has the lock.
@@ -192,7 +192,7 @@ func (s *Server) copyCached(ctx context.Context, key Key, label string) (*Databa
 		s.notCached(err)
 		return nil, nil
 	case r.Format != cacheFormat || r.Key != key.String():
-		s.tell("The database %s is of another key, and is made again.", key.name())
+		s.logf("The database %s is of another key, and is made again.", key.name())
 		return nil, nil
 	}
 	note, err := key.open(r.Note)
@@ -205,7 +205,7 @@ func (s *Server) copyCached(ctx context.Context, key Key, label string) (*Databa
 		s.notCached(err)
 		return nil, nil
 	}
-	s.tell("The database %s of an earlier review is used.", key.name())
+	s.logf("The database %s of an earlier review is used.", key.name())
 	if err := s.writeRemark(ctx, key.name(), key, note); err != nil && stateOf(err) == "" { // two reviews may write at once
 		s.notCached(err)
 	}

@@ -16,12 +16,12 @@ import (
 
 // Work runs a worker until the agent has done its work. When it waits, a person approves.
 func Work() {
-	var told struct{ DatabaseURL, ModelURL, Name string }
-	must(0, json.NewDecoder(os.Stdin).Decode(&told))
-	modelURL = told.ModelURL
+	var given struct{ DatabaseURL, ModelURL, Name string }
+	must(0, json.NewDecoder(os.Stdin).Decode(&given))
+	modelURL = given.ModelURL
 	ctx, stop := context.WithCancel(context.Background())
-	config := must(pgxpool.ParseConfig(told.DatabaseURL))
-	config.ConnConfig.RuntimeParams["application_name"] = told.Name
+	config := must(pgxpool.ParseConfig(given.DatabaseURL))
+	config.ConnConfig.RuntimeParams["application_name"] = given.Name
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each statement
 	pool := must(pgxpool.NewWithConfig(ctx, config))
 	defer pool.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// rings reports whether the gate was rung since the last call.
-func rings(f *fixture.Fixture) bool {
+// gateNotified reports whether the gate was notified since the last call.
+func gateNotified(f *fixture.Fixture) bool {
 	select {
 	case <-upkeep.Of(f.Engine).Gated():
 		return true
@@ -23,8 +23,8 @@ func rings(f *fixture.Fixture) bool {
 	}
 }
 
-// Whatever brings an execution before its gate rings it, so that its process looks at once.
-func TestWaysToTheGateRingIt(t *testing.T) {
+// Every way of an execution to its gate notifies the gate, so that the process looks at once.
+func TestWaysToTheGateNotifyIt(t *testing.T) {
 	spec := func(f *fixture.Fixture) engine.ExecutionSpec {
 		spec := kindOf(f, atOnce(1)).Spec(sync{})
 		spec.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: 3, Backoff: policy.Fixed(time.Minute)}}
@@ -37,7 +37,7 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		act  func(t *testing.T, f *fixture.Fixture) (ring func())
+		act  func(t *testing.T, f *fixture.Fixture) (act func())
 	}{
 		{"creation", func(t *testing.T, f *fixture.Fixture) func() {
 			ok(f.CreateExecution(t.Context(), spec(f)))(t) // takes the place
@@ -112,13 +112,13 @@ func TestWaysToTheGateRingIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixture.NewCloned(t)
-			ring := c.act(t, f)
+			act := c.act(t, f)
 			admit(t, f.Engine)
-			for rings(f) {
+			for gateNotified(f) {
 			}
-			ring()
-			if !rings(f) {
-				t.Error("did not ring")
+			act()
+			if !gateNotified(f) {
+				t.Error("the gate was not notified")
 			}
 			wantClaimable(t, f, 1, "afterwards")
 		})

@@ -138,10 +138,10 @@ var waysToALane = []struct {
 		create(t, f, 1, within(b))
 		admit(t, f.Engine)
 		return func() {
-			for rings(f) {
+			for gateNotified(f) {
 			}
 			ok(budget.Reset(t.Context(), f.Engine, b))(t)
-			if !rings(f) {
+			if !gateNotified(f) {
 				t.Error("the reset did not ring the gate")
 			}
 			admit(t, f.Engine)
