@@ -9,10 +9,10 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 )
 
-// Set replaces the limits, interval, retention, labels and CancelOnBreach of an existing budget, readable or not. The key,
-// the usage, the reservations and the counts of breaches stay. A new interval begins now. A limit below the usage refuses
-// further reports, and cancels nothing before the next breach. CancelOnBreach applies to executions the gate lets in from
-// then on.
+// Set replaces the limits, interval, retention, labels and CancelOnBreach of an existing budget, even if they can't be read.
+// The key, the usage, the reservations and the counts of breaches stay. If the interval changes, a new one begins. A limit
+// below the usage refuses further reports, and cancels nothing before the next breach. CancelOnBreach applies to executions
+// the gate lets in from then on.
 //
 // Errors: [fferr.ErrNotFound]; [fferr.ErrInvalidInput] naming the field, also without an ID or a Key; [fferr.ErrContention].
 // Transaction: one statement; locks the budget. Safe to repeat.

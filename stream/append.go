@@ -20,18 +20,17 @@ import (
 
 const opAppendFrames = "append frames"
 
-// Append appends frames to the output stream of an attempt, for the holder of the lease: all frames, with consecutive ids,
-// or none. The order of ids is the order of commits. Handlers use the Stream of their job, which collects frames and calls
+// Append appends frames to the output stream of an attempt, for the holder of the lease: all frames, with consecutive ids, or
+// none. The order of ids is the order of commits. Handlers use the Stream of their job, which collects frames and calls
 // Append.
 //
 // Errors: [*fferr.LeaseError] with [fferr.ErrStaleLease], [fferr.ErrLeaseExpired], [fferr.ErrLeaseRevoked] or
 // [fferr.ErrNotActive], and [fferr.ErrNotFound]: nothing was appended; stop work. [fferr.ErrInvalidInput] for more than
 // [MaxFrames], for a payload or a summary above its limit, and for a summary frame without a JSON object.
 //
-// Transaction: durable frames take one statement, which locks the attempt. Other frames, or any while another transaction
-// holds the attempt, take a transaction that locks the execution and the attempt. It waits for each up to two seconds, three
-// times, then fails with [fferr.ErrContention]. In the caller's transaction the attempt stays locked until the end, and
-// renewals of the lease skip it: append late. A repetition appends again.
+// Transaction: locks the attempt, and for frames that are not durable, or after contention, the execution first. Waits for
+// each lock up to two seconds, three times, then fails with [fferr.ErrContention]. In the caller's transaction the attempt
+// stays locked until the end, and renewals of the lease skip it: append late. A repetition appends again.
 func Append(ctx context.Context, eng *engine.Engine, l engine.Lease, frames []FrameSpec) (Appended, error) {
 	return AppendBatch(ctx, eng, Batch{Lease: l, Frames: frames})
 }

@@ -14,7 +14,7 @@
 //   - [Read] returns a part of one attempt, also after the end, and [ReadSummary] the document of the summary frames.
 //   - [Handler] serves the frames to web pages as server-sent events.
 //
-// A browser reads them without a library:
+// A browser reads such events without a library:
 //
 //	const source = new EventSource("/output?execution=" + execution)
 //	source.onmessage = event => { const frame = JSON.parse(event.data); … }

@@ -35,9 +35,9 @@ type TailOptions struct {
 // handler doesn't write the frames of finished turns and steps again. The tail ends with the execution. Another tail
 // continues at any [Entry.Position], in any process.
 //
-// All tails of an engine share their reads, one at a time, and the connection of [engine.Engine.Listen]. A tail reads after a
-// notification. A poll for all tails runs once a second, or five times a second while no notifications arrive. After the
-// first read a tail survives outages: it retries until the database is back.
+// All tails of an engine share their reads and the connection of [engine.Engine.Listen]. They also poll once a second, or
+// five times a second while no notifications arrive. After the first read a tail survives outages: it retries until the
+// database is back.
 //
 // Errors: ctx's error, at once; [fferr.ErrNotFound] if the execution does not exist or retention has deleted it;
 // [fferr.ErrInvalidInput], also on an engine bound to a transaction; [fferr.ErrCorruption]; [fferr.ErrUnavailable] or another

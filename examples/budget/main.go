@@ -1,7 +1,7 @@
-// Command budget stops an agent at its budget of tokens. Before each question the agent reserves the most tokens the
-// answer may have, on the budget of its run and on its user's. So no answer is asked for that could not be paid,
-// however many agents share the user's budget. A worker may die at any point: the tokens of an answer are counted once,
-// and a reservation returns with its lease.
+// Command budget stops an agent at its budget of tokens. Before each question the agent reserves the largest possible answer
+// on the budget of its run and on the budget of its user. So the agent asks no question without the tokens for the answer,
+// however many agents share the user's budget. A worker may die at any point: the tokens of an answer are counted once, and a
+// reservation returns with its lease.
 package main
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// Run is an agent's run, with its own budget and its user's.
+// Run is an agent's run, with budgets of the run and of the user.
 type Run struct {
 	Topic     string
 	Run, User id.BudgetID
 }
 
-// Research lets the agent work on a topic until its budget is used up. The result is the number of its answers.
+// Research lets the agent work on a topic until a budget is used up. The result is the number of answers.
 var Research = engine.Kind[Run, int]{Name: "research"}
 
 // mostTokens is the most an answer may have.
@@ -72,7 +72,7 @@ func research(ctx context.Context, job worker.Job[Run]) (int, error) {
 	}
 }
 
-// pay returns an answer, with the tokens for it taken from the budgets, or "" if too little is left.
+// pay returns an answer and takes the tokens from the budgets. If too little is left, pay returns "".
 func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
 	held, err := job.Reserve(ctx, job.Args.Run, map[string]int64{budget.OutputTokens: mostTokens}, job.Args.User)
 	if err != nil {
@@ -91,7 +91,7 @@ func pay(ctx context.Context, job worker.Job[Run], n int) (string, error) {
 	return answer, err
 }
 
-// ask takes the place of a language model. It has used a token for each word.
+// ask replaces a language model, and uses a token for each word.
 func ask(topic string, n int) string { return strings.Repeat(topic+" ", 20+10*(n%2)) }
 
 func must[T any](value T, err error) T {

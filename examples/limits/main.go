@@ -1,5 +1,5 @@
-// Command limits synchronises the shops of several tenants: one at a time for each tenant, over all workers, and so many calls
-// of the shops' API as its owner allows.
+// Command limits synchronises the shops of several tenants: one at a time for each tenant, over all workers, and only as many
+// calls of the shops' API as the owner allows.
 package main
 
 import (

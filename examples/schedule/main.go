@@ -1,4 +1,4 @@
-// Command schedule declares a schedule with its code, lets a worker greet at two of its ticks, and triggers it once by hand.
+// Command schedule declares schedules, lets a worker greet at two ticks of one, and triggers the other by hand.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 		return "", nil
 	})
 
-	// Each start of the program makes the schedules of the set these.
+	// Each start of the program declares all its schedules.
 	must(schedule.Declare(ctx, eng, schedule.Set{
 		Name:     "greetings",
 		Vanished: schedule.RemoveVanished,

@@ -1,6 +1,6 @@
-// Command tokens shows a text in a web page while a worker writes it, word by word. Each word appears once, also if the
-// connection breaks. If the worker dies, the text begins again. To look at it, set LISTEN=localhost:8080 and open http://localhost:8080; without LISTEN the
-// program reads the stream itself.
+// Command tokens shows a text in a web page while a worker writes it, word by word. Each word appears once, even if the
+// connection breaks. If the worker dies, the text begins again. To look at the page, set LISTEN=localhost:8080 and open
+// http://localhost:8080; without LISTEN the program reads the stream itself.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 		if err := Begin.Write(ctx, job.Stream(), struct{}{}); err != nil {
 			return 0, err
 		}
-		words := strings.SplitAfter(job.Args, " ") // a model would make them
+		words := strings.SplitAfter(job.Args, " ") // from a model, in a real program
 		for _, word := range words {
 			if err := Token.Write(ctx, job.Stream(), word); err != nil {
 				return 0, err
