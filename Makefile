@@ -66,19 +66,28 @@ endef
 bin/gate:
 	@go build -o bin/gate ./tests/internal/gate
 
+# They build all modules again, several times, as users of a release do.
+RELEASE := ./tests/release
+
 # The packages whose tests take longest start first: at the end none of them runs alone, with a processor idle.
 LONGEST := ./review ./bench/internal/scenario $(addprefix ./tests/,house docs transactions chaos steps)
 # Asked for once, when first needed.
 listed_packages = $(eval listed_packages := $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES))))$(listed_packages)
-all_packages = $(filter $(LONGEST),$(listed_packages)) $(filter-out $(LONGEST),$(listed_packages))
+all_packages = $(filter $(LONGEST),$(listed_packages)) $(filter-out $(LONGEST) $(RELEASE),$(listed_packages))
 
 # Without a C compiler on every machine: with one, compiling the review's parser takes minutes.
 .PHONY: test
 test: export CGO_ENABLED := 0
 test: RACE :=
-test: bin/gate ## Run all tests of all modules, without the race detector
+test: bin/gate ## Run the tests of all modules without the race detector, except for those of releases
 	$(say_what_is_left_out)
 	$(call summed,-- $(GOTEST) $(AVAILABLE) $(all_packages))
+
+.PHONY: test-release
+test-release: export CGO_ENABLED := 0
+test-release: RACE :=
+test-release: bin/gate ## Run the tests of releases: the modules as a user installs them, tags, licenses
+	$(call summed,-- $(GOTEST) $(RELEASE))
 
 # The race detector takes two to ten times the processor time. So it watches the library and the suites whose programs share
 # memory: workers, claimers, readers of events. It doesn't watch suites that read source, plans, schemas or reports, run

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/tests/internal/api"
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 )
 
 // TestAPIIsListed compares api/*.txt with the exported names. A change of the API shows up in a review as a change of
 // these files.
 func TestAPIIsListed(t *testing.T) {
 	t.Parallel()
-	root := repository(t)
+	root := checkout.Root(t)
 	lists, err := api.Lists(root)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -21,12 +22,12 @@ func TestFFLeavesTheReviewOut(t *testing.T) {
 		"github.com/wasilibs/go-pgquery",
 		"google.golang.org/protobuf",
 	}
-	goMod, err := os.ReadFile(filepath.Join(repository(t), "cmd", "ff", "go.mod"))
+	goMod, err := os.ReadFile(filepath.Join(checkout.Root(t), "cmd", "ff", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	linked := goList(t, "-deps", fixture.Module+"/cmd/ff")
-	reviews := goList(t, "-deps", fixture.Module+"/review/cmd/schema-review")
+	linked := checkout.List(t, "-deps", fixture.Module+"/cmd/ff")
+	reviews := checkout.List(t, "-deps", fixture.Module+"/review/cmd/schema-review")
 	for _, path := range unwanted {
 		if !containsPackage(reviews, path) {
 			t.Errorf("the schema review does not link %s, so this test checks nothing", path)

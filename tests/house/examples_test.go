@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -145,7 +146,7 @@ func buildExamples(t *testing.T, names []string) (program string) {
 // exampleAsPackage returns the text of an example whose main function others can call.
 func exampleAsPackage(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository(t), filepath.FromSlash(path)))
+	text, err := os.ReadFile(filepath.Join(checkout.Root(t), filepath.FromSlash(path)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func exampleAsPackage(t *testing.T, path string) string {
 // buildWith builds a program of this repository. The go command reads the files given instead of those of the repository.
 func buildWith(t *testing.T, files map[string]string, target string) (program string) {
 	t.Helper()
-	root, folder := repository(t), t.TempDir()
+	root, folder := checkout.Root(t), t.TempDir()
 	replaced := make(map[string]string)
 	for path, text := range files {
 		instead := filepath.Join(folder, strings.ReplaceAll(path, "/", "_"))
@@ -178,7 +179,7 @@ func buildWith(t *testing.T, files map[string]string, target string) (program st
 		t.Fatal(err)
 	}
 	program = filepath.Join(folder, "program")
-	command(t, root, nil, "go", "build", "-overlay", filepath.Join(folder, "overlay.json"), "-ldflags=-s -w", "-o", program, target)
+	checkout.Run(t, root, nil, "go", "build", "-overlay", filepath.Join(folder, "overlay.json"), "-ldflags=-s -w", "-o", program, target)
 	return program
 }
 

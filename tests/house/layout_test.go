@@ -1,31 +1,14 @@
 package house
 
 import (
-	"errors"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
-
-// goList runs go list in the root, where go.work joins the modules, and returns the lines it prints.
-func goList(t *testing.T, args ...string) []string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		var stderr []byte
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			stderr = exit.Stderr
-		}
-		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr)
-	}
-	return strings.Split(strings.TrimSpace(string(out)), "\n")
-}
 
 // TestLayoutImportsPointDown holds every room to the rooms below it. A new room gets its line here.
 func TestLayoutImportsPointDown(t *testing.T) {
@@ -84,16 +67,16 @@ func TestLayoutImportsPointDown(t *testing.T) {
 	// Nothing may import these, so they may import anything.
 	top := []string{"bench", "cmd/", "examples/", "tests"}
 
-	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, fixture.Module+"/...") {
+	for _, line := range checkout.List(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, fixture.Module+"/...") {
 		paths := strings.Fields(line)
-		room := roomOf(paths[0])
+		room := checkout.Room(paths[0])
 		allowed, known := below[room]
 		if room == "review" || strings.HasPrefix(room, "review/") {
 			// The review of schema changes knows neither the engine nor the schema: it reviews any project. Its command is
 			// on top of it.
 			for _, path := range paths[1:] {
-				imported := roomOf(path)
-				if isOwn(path) && imported != "internal/pgserver" && imported != "review" && !strings.HasPrefix(imported, "review/") {
+				imported := checkout.Room(path)
+				if checkout.Own(path) && imported != "internal/pgserver" && imported != "review" && !strings.HasPrefix(imported, "review/") {
 					t.Errorf("room %q imports %q: the review knows nothing of this library", room, imported)
 				}
 			}
@@ -107,10 +90,10 @@ func TestLayoutImportsPointDown(t *testing.T) {
 			continue
 		}
 		for _, path := range paths[1:] {
-			if !isOwn(path) {
+			if !checkout.Own(path) {
 				continue
 			}
-			if imported := roomOf(path); !slices.Contains(allowed, imported) {
+			if imported := checkout.Room(path); !slices.Contains(allowed, imported) {
 				t.Errorf("room %q imports %q, which is not below it", room, imported)
 			}
 		}
@@ -133,7 +116,7 @@ func TestLayoutUserDependencies(t *testing.T) {
 		"golang.org/x/sync",
 		"golang.org/x/text",
 	}
-	for _, line := range goList(t, "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
+	for _, line := range checkout.List(t, "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
 		if line != "" && !slices.Contains(allowed, line) {
 			t.Errorf("the root's module depends on %s", line)
 		}
@@ -143,26 +126,17 @@ func TestLayoutUserDependencies(t *testing.T) {
 // TestLayoutCommandHasNoContainers keeps the container library, and all that comes with it, out of ff.
 func TestLayoutCommandHasNoContainers(t *testing.T) {
 	t.Parallel()
-	for _, path := range goList(t, "-deps", "./cmd/ff") {
+	for _, path := range checkout.List(t, "-deps", "./cmd/ff") {
 		if strings.HasPrefix(path, "github.com/testcontainers/") || strings.HasPrefix(path, "github.com/moby/") {
 			t.Errorf("./cmd/ff depends on %s", path)
 		}
 	}
 }
 
-func isOwn(path string) bool {
-	return path == fixture.Module || strings.HasPrefix(path, fixture.Module+"/")
-}
-
-// roomOf returns a package's path below the module's root.
-func roomOf(path string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(path, fixture.Module), "/")
-}
-
 // TestEveryFolderOfQueriesIsAPackage: statements lie in the folder of the package that sends them.
 func TestEveryFolderOfQueriesIsAPackage(t *testing.T) {
 	t.Parallel()
-	root := repository(t)
+	root := checkout.Root(t)
 	folders, err := filepath.Glob(filepath.Join(root, "queries", "*", "*.sql"))
 	if err != nil || len(folders) < 50 {
 		t.Fatalf("%d files of queries (%v)", len(folders), err)

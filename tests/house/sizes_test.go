@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/tests/internal/api"
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 )
 
 // Package engine has grown beyond what a reader can survey. These bounds only go down, to 18,000 lines and 240 names.
@@ -18,7 +19,7 @@ const (
 
 func TestEngineOnlyShrinks(t *testing.T) {
 	t.Parallel()
-	root := repository(t)
+	root := checkout.Root(t)
 	paths, err := filepath.Glob(filepath.Join(root, "engine", "*.go"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d files of engine (%v)", len(paths), err)

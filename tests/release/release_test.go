@@ -1,9 +1,7 @@
-package house
+package release
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -11,42 +9,16 @@ import (
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/modules"
 )
-
-// repository returns the repository's root folder.
-func repository(t *testing.T) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "env", "GOWORK").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(out)))
-}
-
-// command runs a program in a folder, with variables added to the environment, and returns its output.
-func command(t *testing.T, folder string, env []string, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.Output()
-	if err != nil {
-		var stderr []byte
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			stderr = exit.Stderr
-		}
-		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), strings.Join(args, " "), err, out, stderr)
-	}
-	return string(out)
-}
 
 // TestReleasedModulesInstall publishes the repository at a made-up version to a proxy in a folder. From there, with an
 // empty module cache, it installs the commands and builds a program that uses the library, as a user would.
 func TestReleasedModulesInstall(t *testing.T) {
 	t.Parallel()
 	const version = "v0.987.654"
-	root := repository(t)
+	root := checkout.Root(t)
 	if err := modules.CheckRequirements(root); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +26,7 @@ func TestReleasedModulesInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	usual := strings.Fields(command(t, root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
+	usual := strings.Fields(checkout.Run(t, root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
 	folder, bin := t.TempDir(), t.TempDir()
 	env := []string{
 		// The module cache of this machine is the second proxy: its modules are not fetched again.
@@ -68,22 +40,22 @@ func TestReleasedModulesInstall(t *testing.T) {
 		"GOTOOLCHAIN=local",
 	}
 
-	command(t, folder, env, "go", "install", modules.Path("cmd/ff")+"@"+version)
+	checkout.Run(t, folder, env, "go", "install", modules.Path("cmd/ff")+"@"+version)
 	ff := filepath.Join(bin, "ff")
 	if runtime.GOOS == "windows" {
 		ff += ".exe"
 	}
-	if said := command(t, folder, env, ff, "version"); !strings.HasPrefix(said, "ff "+version+", ") {
+	if said := checkout.Run(t, folder, env, ff, "version"); !strings.HasPrefix(said, "ff "+version+", ") {
 		t.Errorf("ff version says %q", said)
 	}
-	if said := command(t, folder, env, ff, "help"); !strings.Contains(said, "ff migrate up") {
+	if said := checkout.Run(t, folder, env, ff, "help"); !strings.Contains(said, "ff migrate up") {
 		t.Errorf("ff help says %q", said)
 	}
 
 	// As docs/schema-review.md says: without a C compiler, which takes minutes for the parser of SQL.
-	command(t, folder, append(slices.Clone(env), "CGO_ENABLED=0"), "go", "install", modules.Path("review/cmd/schema-review")+"@"+version)
+	checkout.Run(t, folder, append(slices.Clone(env), "CGO_ENABLED=0"), "go", "install", modules.Path("review/cmd/schema-review")+"@"+version)
 	review := filepath.Join(bin, "schema-review") + filepath.Ext(ff)
-	if said := command(t, folder, env, review, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
+	if said := checkout.Run(t, folder, env, review, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
 		t.Errorf("schema-review --version says %q", said)
 	}
 
@@ -93,11 +65,11 @@ func TestReleasedModulesInstall(t *testing.T) {
 	hasLicenses(t, env, review, "--licenses")
 
 	program := newProgram(t, modules.Root+"/engine", modules.Root+"/worker", modules.Root+"/events", modules.Root+"/schema")
-	command(t, program.folder, env, "go", "get", modules.Root+"@"+version)
-	command(t, program.folder, env, "go", "mod", "tidy")
-	command(t, program.folder, env, "go", "build", "-o", filepath.Join(bin, "program"), ".")
-	command(t, folder, env, filepath.Join(bin, "program"))
-	if built := command(t, folder, env, "go", "version", "-m", filepath.Join(bin, "program")); !strings.Contains(built, modules.Root+"\t"+version) {
+	checkout.Run(t, program.folder, env, "go", "get", modules.Root+"@"+version)
+	checkout.Run(t, program.folder, env, "go", "mod", "tidy")
+	checkout.Run(t, program.folder, env, "go", "build", "-o", filepath.Join(bin, "program"), ".")
+	checkout.Run(t, folder, env, filepath.Join(bin, "program"))
+	if built := checkout.Run(t, folder, env, "go", "version", "-m", filepath.Join(bin, "program")); !strings.Contains(built, modules.Root+"\t"+version) {
 		t.Errorf("the program is not built from %s:\n%s", version, built)
 	}
 	readmeSteps(t, root, append(env, "DATABASE_URL="+pgtest.CloneURL(t)))
@@ -132,9 +104,9 @@ func installElsewhere(t *testing.T, root string, env []string, version string) {
 		}
 		own = append(own, "GOWORK=", "GOFLAGS=-modcacherw -trimpath", "CGO_ENABLED=0", "GOBIN="+bin, "BIN="+bin, "ACTION_PATH="+action,
 			"VERSION="+version, "SCHEMA_REVIEW_VERSION="+version)
-		command(t, project, own, how[0], how[1:]...)
+		checkout.Run(t, project, own, how[0], how[1:]...)
 		installed := filepath.Join(bin, "schema-review")
-		if said := command(t, t.TempDir(), own, installed, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
+		if said := checkout.Run(t, t.TempDir(), own, installed, "--version"); !strings.HasPrefix(said, "schema-review "+version+", ") {
 			t.Errorf("%v: schema-review --version says %q", how, said)
 		}
 	}
@@ -144,9 +116,9 @@ func installElsewhere(t *testing.T, root string, env []string, version string) {
 func hasLicenses(t *testing.T, env []string, program, argument string) {
 	t.Helper()
 	folder, name := filepath.Split(program)
-	licenses := command(t, folder, env, program, argument)
+	licenses := checkout.Run(t, folder, env, program, argument)
 	linked := 0
-	for line := range strings.Lines(command(t, folder, env, "go", "version", "-m", program)) {
+	for line := range strings.Lines(checkout.Run(t, folder, env, "go", "version", "-m", program)) {
 		fields := strings.Fields(line)
 		if len(fields) < 3 || fields[0] != "dep" || strings.HasPrefix(fields[1], modules.Root) {
 			continue
@@ -177,7 +149,7 @@ func readmeSteps(t *testing.T, root string, env []string) {
 	if err := os.Symlink(root, filepath.Join(beside, "flowfabric-go")); err != nil {
 		t.Fatal(err)
 	}
-	if said := command(t, beside, env, "sh", "-ec", steps); !strings.Contains(said, "hello, Grace") {
+	if said := checkout.Run(t, beside, env, "sh", "-ec", steps); !strings.Contains(said, "hello, Grace") {
 		t.Errorf("the program prints %q", said)
 	}
 }
@@ -198,7 +170,7 @@ func TestReleaseTagsEveryModule(t *testing.T) {
 	if _, err := modules.Release(clone, version); err == nil || !strings.Contains(err.Error(), "not committed") {
 		t.Fatalf("a release of changes that are not committed: %v", err)
 	}
-	command(t, clone, nil, "git", "commit", "--quiet", "--all", "--message", "changelog")
+	checkout.Run(t, clone, nil, "git", "commit", "--quiet", "--all", "--message", "changelog")
 	for _, wrong := range []string{"0.1.0", "v1", "v2.0.0", "v0.1.0+build"} {
 		if _, err := modules.Release(clone, wrong); err == nil {
 			t.Errorf("a release of %s", wrong)
@@ -214,33 +186,33 @@ func TestReleaseTagsEveryModule(t *testing.T) {
 		t.Errorf("tags %v, want %v", tags, want)
 	}
 	for _, tag := range tags {
-		if kind := command(t, clone, nil, "git", "cat-file", "-t", tag); kind != "tag\n" {
+		if kind := checkout.Run(t, clone, nil, "git", "cat-file", "-t", tag); kind != "tag\n" {
 			t.Errorf("%s is a %s, not an annotated tag", tag, kind)
 		}
 	}
 	if _, err := modules.Release(clone, version); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a second release of %s: %v", version, err)
 	}
-	command(t, clone, []string{"GOFLAGS=-mod=readonly"}, "go", "list", "-m", "all") // the workspace holds together
+	checkout.Run(t, clone, []string{"GOFLAGS=-mod=readonly"}, "go", "list", "-m", "all") // the workspace holds together
 
 	// The go command fetches these modules from the clone's tags, and refuses modules that go.sum does not have.
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-mod=readonly -modcacherw", "GOSUMDB=off", "GOTOOLCHAIN=local",
 		"GOMODCACHE=" + t.TempDir(),
-		"GOPROXY=file://" + filepath.ToSlash(strings.TrimSpace(command(t, clone, nil, "go", "env", "GOMODCACHE"))) + "/cache/download," +
-			strings.TrimSpace(command(t, clone, nil, "go", "env", "GOPROXY")),
+		"GOPROXY=file://" + filepath.ToSlash(strings.TrimSpace(checkout.Run(t, clone, nil, "go", "env", "GOMODCACHE"))) + "/cache/download," +
+			strings.TrimSpace(checkout.Run(t, clone, nil, "go", "env", "GOPROXY")),
 		"GONOPROXY=" + modules.Root,
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + clone + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + modules.Root,
 	}
-	command(t, filepath.Join(clone, "cmd", "ff"), env, "go", "list", "-deps", "./...")
+	checkout.Run(t, filepath.Join(clone, "cmd", "ff"), env, "go", "list", "-deps", "./...")
 }
 
 // copyRepository commits the repository's files, as they are on disk, to a repository of their own.
 func copyRepository(t *testing.T) string {
 	t.Helper()
-	root, folder := repository(t), t.TempDir()
-	command(t, folder, nil, "git", "init", "--quiet")
-	names := command(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	root, folder := checkout.Root(t), t.TempDir()
+	checkout.Run(t, folder, nil, "git", "init", "--quiet")
+	names := checkout.Run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
 	for name := range strings.SplitSeq(strings.TrimSuffix(names, "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
@@ -256,9 +228,9 @@ func copyRepository(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	command(t, folder, nil, "git", "config", "user.name", "test")
-	command(t, folder, nil, "git", "config", "user.email", "test@example.com")
-	command(t, folder, nil, "git", "add", "--all")
-	command(t, folder, nil, "git", "commit", "--quiet", "--message", "copy")
+	checkout.Run(t, folder, nil, "git", "config", "user.name", "test")
+	checkout.Run(t, folder, nil, "git", "config", "user.email", "test@example.com")
+	checkout.Run(t, folder, nil, "git", "add", "--all")
+	checkout.Run(t, folder, nil, "git", "commit", "--quiet", "--message", "copy")
 	return folder
 }

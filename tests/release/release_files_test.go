@@ -1,4 +1,4 @@
-package house
+package release
 
 import (
 	"io/fs"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/licenses"
 )
 
@@ -16,7 +17,7 @@ import (
 // modules that they link.
 func TestLicensesAreComplete(t *testing.T) {
 	t.Parallel()
-	root := repository(t)
+	root := checkout.Root(t)
 	for _, command := range licenses.Commands {
 		want, err := licenses.Collect(root, command)
 		if err != nil {
@@ -41,7 +42,7 @@ func TestLicensesAreComplete(t *testing.T) {
 // TestDependabotKnowsEveryModule compares the folders in .github/dependabot.yml with those that have a go.mod.
 func TestDependabotKnowsEveryModule(t *testing.T) {
 	t.Parallel()
-	root := repository(t)
+	root := checkout.Root(t)
 	var want []string
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && entry.Name() == "testdata" {
@@ -74,11 +75,11 @@ func TestDependabotKnowsEveryModule(t *testing.T) {
 // TestActionsArePinned refuses an action that is named by a tag, which may move. One of this repository has none.
 func TestActionsArePinned(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(repository(t), ".github", "workflows", "*.yml"))
+	files, err := filepath.Glob(filepath.Join(checkout.Root(t), ".github", "workflows", "*.yml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("workflows %v, %v", files, err)
 	}
-	files = append(files, filepath.Join(repository(t), "review", "action", "action.yml"))
+	files = append(files, filepath.Join(checkout.Root(t), "review", "action", "action.yml"))
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -1,4 +1,4 @@
-package house
+package release
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -33,8 +34,8 @@ func TestModulesAddFourLinesToGoSum(t *testing.T) {
 		t.Fatalf("the root's go.mod must require pgx: %v", own)
 	}
 	var imports []string
-	for _, pkg := range goList(t, "./...") {
-		if room := roomOf(pkg); room != "" && !strings.HasPrefix(room, "internal/") {
+	for _, pkg := range checkout.List(t, "./...") {
+		if room := checkout.Room(pkg); room != "" && !strings.HasPrefix(room, "internal/") {
 			imports = append(imports, pkg)
 		}
 	}
@@ -50,10 +51,10 @@ func TestModulesAddFourLinesToGoSum(t *testing.T) {
 	for _, path := range ownModules {
 		want[path] = own[path]
 	}
-	var oldest []string                                        // flags
-	for _, folder := range goList(t, "-m", "-f", "{{.Dir}}") { // the modules of go.work
+	var oldest []string                                               // flags
+	for _, folder := range checkout.List(t, "-m", "-f", "{{.Dir}}") { // the modules of go.work
 		for required := range requirements(t, folder) {
-			if isOwn(required) || want[required] != "" {
+			if checkout.Own(required) || want[required] != "" {
 				continue
 			}
 			version, flags := program.oldest(required)
