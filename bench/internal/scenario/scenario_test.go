@@ -31,47 +31,59 @@ func TestMain(m *testing.M) {
 // Every scenario runs at a size at which its figures mean nothing: each contender must do the work, and
 // [contender.Contender.Check] must find all of it in its database.
 func TestScenarios(t *testing.T) {
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
-	field, err := contender.Open(t.Context(), create, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(field.Close)
-	for _, s := range All() {
-		if s.Key == "y" { // TestRoundTripsOfALifeAreOneEach runs it
-			continue
-		}
-		t.Run(s.Key, func(t *testing.T) {
-			b := &Bench{
-				Field:    field,
-				Create:   create,
-				Log:      log,
-				Report:   &report.Report{},
-				Progress: t.Output(),
-				N:        200,
-				Rounds:   1,
-				Span:     200 * time.Millisecond,
-				Hold:     2 * time.Second,
-				Stall:    200 * time.Millisecond,
-			}
-			if err := b.Run(t.Context(), s); err != nil {
+	const groups = 3 // at once: most scenarios wait most of the time
+	for group := range groups {
+		t.Run(fmt.Sprintf("group_%d", group), func(t *testing.T) {
+			t.Parallel()
+			log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			create := func(context.Context, string) (string, error) { return pgtest.EmptyDatabase(t), nil }
+			field, err := contender.Open(t.Context(), create, log)
+			if err != nil {
 				t.Fatal(err)
 			}
-			for _, result := range written(t, b.Report) {
-				for place, e := range map[string]*report.Entrant{"ours": result.Setup.Ours, "peer": result.Setup.Peer, "floor": result.Setup.Floor} {
-					if e != nil && len(e.Samples) != 1 {
-						t.Errorf("%s, %s: %d samples of one round", result.Name, place, len(e.Samples))
+			t.Cleanup(field.Close)
+			for i, s := range All() {
+				if i%groups != group || s.Key == "y" { // TestRoundTripsOfALifeAreOneEach runs it
+					continue
+				}
+				t.Run(s.Key, func(t *testing.T) {
+					b := &Bench{
+						Field:    field,
+						Create:   create,
+						Log:      log,
+						Report:   &report.Report{},
+						Progress: t.Output(),
+						N:        200,
+						Rounds:   1,
+						Span:     200 * time.Millisecond,
+						Hold:     time.Second,
+						Stall:    200 * time.Millisecond,
 					}
-				}
-				if result.Ours == nil || *result.Ours < 0 || result.Setup.Ours == nil {
-					t.Errorf("%s: ours is missing: %+v", result.Name, result)
-				}
-				if result.Setup.Scenario != s.Key || result.Setup.Measured == "" {
-					t.Errorf("%s: %+v", result.Name, result.Setup)
-				}
+					if err := b.Run(t.Context(), s); err != nil {
+						t.Fatal(err)
+					}
+					checkResults(t, s, written(t, b.Report))
+				})
 			}
 		})
+	}
+}
+
+// checkResults checks that a scenario measured everything, in one round.
+func checkResults(t *testing.T, s Scenario, results []report.Result) {
+	t.Helper()
+	for _, result := range results {
+		for place, e := range map[string]*report.Entrant{"ours": result.Setup.Ours, "peer": result.Setup.Peer, "floor": result.Setup.Floor} {
+			if e != nil && len(e.Samples) != 1 {
+				t.Errorf("%s, %s: %d samples of one round", result.Name, place, len(e.Samples))
+			}
+		}
+		if result.Ours == nil || *result.Ours < 0 || result.Setup.Ours == nil {
+			t.Errorf("%s: ours is missing: %+v", result.Name, result)
+		}
+		if result.Setup.Scenario != s.Key || result.Setup.Measured == "" {
+			t.Errorf("%s: %+v", result.Name, result.Setup)
+		}
 	}
 }
 
