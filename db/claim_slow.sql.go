@@ -109,8 +109,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
-        ffx_worker_instance_id
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id
     )
     SELECT
         n.execution_id::text,
@@ -124,9 +123,8 @@ leased_events AS (
     FROM claimed AS n
 )
 INSERT INTO ff_attempt AS a (
-    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
-    lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
-    ffx_timeout_at_ms
+    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch, lease_expires_at_ms,
+    started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
 )
 SELECT
     -- From claimed.
@@ -306,8 +304,7 @@ func (q *Queries) TakeAttemptsOf(ctx context.Context, db DBTX, arg TakeAttemptsO
 
 const takeClaimable = `-- name: TakeClaimable :many
 WITH halted AS MATERIALIZED (
-    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
-    -- time of two.
+    -- Why the worker may not claim here: lane paused, or worker drained. One scan for both takes half the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE

@@ -13,8 +13,7 @@
 -- Locks: L1 skips (execution rows FOR NO KEY UPDATE, in claim order); L2 skips (interrupted attempts FOR NO KEY
 -- UPDATE); queue held, by the execution's row; timers new; L7 new. Spans partitions.
 WITH halted AS MATERIALIZED (
-    -- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
-    -- time of two.
+    -- Why the worker may not claim here: lane paused, or worker drained. One scan for both takes half the time of two.
     SELECT p.subject
     FROM ffx_pause AS p
     WHERE
@@ -90,8 +89,7 @@ claimed AS (
         ffx_last_mutation_at_ms = c.now_ms,
         -- The deadline a delay covered counts again. From candidates AS c: attempt_state.
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
-        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0)
-            + CASE WHEN c.attempt_state = 'attempt_interrupted' THEN 0 ELSE 1 END,
+        ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + (c.attempt_state IS DISTINCT FROM 'attempt_interrupted')::integer,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
     -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
     FROM candidates AS c
@@ -112,18 +110,8 @@ claimed AS (
         e.attempt_index,
         e.ffx_lease_epoch AS lease_epoch,
         c.attempt_state AS prior_attempt_state,
-        CASE c.attempt_state
-            WHEN 'pending_retry_attempt' THEN 'retry'
-            WHEN 'pending_replay_attempt' THEN 'replay'
-            ELSE 'initial'
-        END AS attempt_type,
-        CASE
-            -- A first attempt has none, so the fields need not be read.
-            WHEN
-                c.attempt_state <> 'pending_first_attempt'
-                AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
-                THEN e.raw_fields #> '{next_attempt_policy,policy}'
-        END AS attempt_policy,
+        ffx_attempt_type(c.attempt_state) AS attempt_type,
+        ffx_attempt_policy(c.attempt_state, e.raw_fields, e.attempt_index) AS attempt_policy,
         ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
         e.priority,
         e.created_at_ms,
@@ -146,9 +134,8 @@ dequeued AS (
 opened_attempts AS (
     -- The new attempts, with their leases.
     INSERT INTO ff_attempt AS a (
-        partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
-        lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
-        ffx_timeout_at_ms
+        partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch, lease_expires_at_ms,
+        started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
         -- From claimed.
@@ -226,8 +213,7 @@ timed AS (
 leased_events AS (
     -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
     INSERT INTO ff_lease_event (
-        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
-        ffx_worker_instance_id
+        execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id
     )
     SELECT
         n.execution_id::text,

@@ -1,7 +1,6 @@
 INSERT INTO ff_attempt AS a (
-    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch,
-    lease_expires_at_ms, started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id,
-    ffx_timeout_at_ms
+    partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch, lease_expires_at_ms,
+    started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
 )
 SELECT
     -- From claimed.

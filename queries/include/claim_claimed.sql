@@ -17,18 +17,8 @@ RETURNING
     e.attempt_index,
     e.ffx_lease_epoch AS lease_epoch,
     c.attempt_state AS prior_attempt_state,
-    CASE c.attempt_state
-        WHEN 'pending_retry_attempt' THEN 'retry'
-        WHEN 'pending_replay_attempt' THEN 'replay'
-        ELSE 'initial'
-    END AS attempt_type,
-    CASE
-        -- A first attempt has none, so the fields need not be read.
-        WHEN
-            c.attempt_state <> 'pending_first_attempt'
-            AND e.raw_fields #>> '{next_attempt_policy,attempt_index}' = e.attempt_index::text
-            THEN e.raw_fields #> '{next_attempt_policy,policy}'
-    END AS attempt_policy,
+    ffx_attempt_type(c.attempt_state) AS attempt_type,
+    ffx_attempt_policy(c.attempt_state, e.raw_fields, e.attempt_index) AS attempt_policy,
     ffx_attempt_timeout_at(e.policy, c.now_ms) AS timeout_at_ms,
     e.priority,
     e.created_at_ms,

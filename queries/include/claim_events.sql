@@ -1,7 +1,6 @@
 -- The lease events. From claimed: partition_key, execution_id, lease_id, now_ms, ffx_namespace, ffx_instance_tag.
 INSERT INTO ff_lease_event (
-    execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag,
-    ffx_worker_instance_id
+    execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id
 )
 SELECT
     n.execution_id::text,

@@ -1,5 +1,4 @@
--- Why the worker may not claim here: the lane is paused, or the worker is drained. One scan for both takes half the
--- time of two.
+-- Why the worker may not claim here: lane paused, or worker drained. One scan for both takes half the time of two.
 SELECT p.subject
 FROM ffx_pause AS p
 WHERE

@@ -92,7 +92,43 @@ $$;
 COMMENT ON FUNCTION ffx_attempt_timeout_at(policy jsonb, from_ms bigint) IS
     'When an attempt that begins at from_ms has taken as long as its policy allows, in milliseconds; NULL without a timeout.';
 
+CREATE FUNCTION ffx_attempt_type(attempt_state text) RETURNS text
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT CASE attempt_state
+        WHEN 'pending_retry_attempt' THEN 'retry'
+        WHEN 'pending_replay_attempt' THEN 'replay'
+        ELSE 'initial'
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_attempt_type(attempt_state text) IS
+    'The type of the attempt that a claim opens, from attempt_state of the execution before the claim: initial, retry or replay.';
+
+CREATE FUNCTION ffx_attempt_policy(attempt_state text, raw_fields jsonb, attempt_index integer) RETURNS jsonb
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+AS $$
+    SELECT CASE
+        -- A first attempt has none, so the fields need not be read.
+        WHEN
+            attempt_state <> 'pending_first_attempt'
+            AND raw_fields #>> '{next_attempt_policy,attempt_index}' = attempt_index::text
+            THEN raw_fields #> '{next_attempt_policy,policy}'
+    END;
+$$;
+
+COMMENT ON FUNCTION ffx_attempt_policy(attempt_state text, raw_fields jsonb, attempt_index integer) IS
+    'The policy that another program has stored for an attempt of its own, from columns of the execution before the claim; NULL if none.';
+
 -- migrate:down
+
+DROP FUNCTION ffx_attempt_policy(text, jsonb, integer);
+
+DROP FUNCTION ffx_attempt_type(text);
 
 DROP FUNCTION ffx_attempt_timeout_at(jsonb, bigint);
 

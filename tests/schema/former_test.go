@@ -237,7 +237,7 @@ func limited(value string) string {
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
 	"ffx_pruned_member", "ffx_waiting",
-	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_ff_flow_summary_dependent_idx",
+	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_attempt_type()", "ffx_attempt_policy()", "ffx_ff_flow_summary_dependent_idx",
 }
 
 // isAdded reports whether a line is about a column, table or function in added.
