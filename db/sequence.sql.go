@@ -109,6 +109,47 @@ func (q *Queries) DropSequenceEnds(ctx context.Context, db DBTX, ids []int64) (i
 	return result.RowsAffected(), nil
 }
 
+const extendSequence = `-- name: ExtendSequence :exec
+INSERT INTO ffx_sequence AS s (partition_key, sequence_id, namespace, key, last_place)
+SELECT
+    $1::smallint,
+    $2::uuid,
+    coalesce(x.ffx_namespace, ''),
+    coalesce(x.raw_fields -> 'ffx_sequence' ->> 'key', ''),
+    1
+FROM ff_exec_core AS x
+WHERE
+    x.partition_key = $3
+    AND x.execution_id = $4
+ON CONFLICT (partition_key, sequence_id) DO UPDATE SET
+    last_place = s.last_place + 1,
+    stopped_at_ms = CASE WHEN s.stopped_execution_id = $4 THEN NULL ELSE s.stopped_at_ms END,
+    stopped_partition_key = CASE WHEN s.stopped_execution_id = $4 THEN NULL ELSE s.stopped_partition_key END,
+    stopped_execution_id = CASE WHEN s.stopped_execution_id = $4 THEN NULL ELSE s.stopped_execution_id END
+`
+
+type ExtendSequenceParams struct {
+	PartitionKey          int16
+	SequenceID            pgtype.UUID
+	ExecutionPartitionKey int16
+	ExecutionID           id.ExecutionUUID
+}
+
+// ExtendSequence locks the sequence of an ended member, about to run again, and assigns a place at the end. A missing
+// sequence is created, and a sequence stopped at the member goes on.
+//
+// Used by: operator.Replay, operator.ReplayWhere.
+// Locks: sequences waits (the row, INSERT or UPDATE). The caller holds the execution.
+func (q *Queries) ExtendSequence(ctx context.Context, db DBTX, arg ExtendSequenceParams) error {
+	_, err := db.Exec(ctx, extendSequence,
+		arg.PartitionKey,
+		arg.SequenceID,
+		arg.ExecutionPartitionKey,
+		arg.ExecutionID,
+	)
+	return err
+}
+
 const getGated = `-- name: GetGated :one
 SELECT ((
     SELECT true
@@ -609,27 +650,90 @@ func (q *Queries) PassOver(ctx context.Context, db DBTX, arg PassOverParams) err
 }
 
 const requeueMember = `-- name: RequeueMember :one
-SELECT ffx_seat_again($1::uuid, $2::smallint, $3::uuid, $4::bigint)::boolean AS turn
+WITH held AS MATERIALIZED (
+    -- The former place of the member.
+    SELECT m.place
+    FROM ffx_sequence_member AS m
+    WHERE
+        m.partition_key = $1::smallint
+        AND m.sequence_id = $2::uuid
+        AND m.execution_id = $3::uuid
+),
+placed AS MATERIALIZED (
+    -- The place, and whether no other member comes before.
+    SELECT
+        p.place,
+        NOT EXISTS (
+            SELECT
+            FROM ffx_sequence_member AS m
+            WHERE
+                m.partition_key = $1::smallint
+                AND m.sequence_id = $2::uuid
+                AND m.place < p.place
+        ) AS turn
+    FROM (
+        SELECT coalesce((SELECT h.place FROM held AS h), s.last_place) AS place
+        FROM ffx_sequence AS s
+        WHERE
+            s.partition_key = $1::smallint
+            AND s.sequence_id = $2::uuid
+    ) AS p
+),
+added AS (
+    -- The member at the last place.
+    INSERT INTO ffx_sequence_member (
+        partition_key, sequence_id, place, execution_partition_key, execution_id, skips, turn_at_ms
+    )
+    SELECT
+        $1::smallint,
+        $2::uuid,
+        p.place,
+        x.partition_key,
+        x.execution_id,
+        coalesce((x.raw_fields -> 'ffx_sequence' ->> 'skips')::boolean, false),
+        CASE WHEN p.turn THEN $4::bigint END
+    FROM placed AS p
+    CROSS JOIN ff_exec_core AS x
+    WHERE
+        x.partition_key = $5
+        AND x.execution_id = $3::uuid
+        AND NOT EXISTS (SELECT FROM held)
+),
+kept AS (
+    -- The member at the former place.
+    UPDATE ffx_sequence_member AS m
+    SET turn_at_ms = CASE WHEN p.turn THEN $4::bigint END
+    FROM placed AS p
+    WHERE
+        m.partition_key = $1::smallint
+        AND m.sequence_id = $2::uuid
+        AND m.place = p.place
+        AND EXISTS (SELECT FROM held)
+)
+SELECT p.turn::boolean AS turn
+FROM placed AS p
 `
 
 type RequeueMemberParams struct {
-	SequenceID   pgtype.UUID
-	PartitionKey int16
-	ExecutionID  pgtype.UUID
-	NowMs        int64
+	PartitionKey          int16
+	SequenceID            pgtype.UUID
+	ExecutionID           pgtype.UUID
+	NowMs                 int64
+	ExecutionPartitionKey int16
 }
 
-// RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
-// sequence stopped at the member goes on. Returns whether the member has the turn.
+// RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last,
+// assigned by ExtendSequence. Returns whether the member has the turn.
 //
 // Used by: operator.Replay, operator.ReplayWhere.
-// Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
+// Locks: sequences held (member rows).
 func (q *Queries) RequeueMember(ctx context.Context, db DBTX, arg RequeueMemberParams) (bool, error) {
 	row := db.QueryRow(ctx, requeueMember,
-		arg.SequenceID,
 		arg.PartitionKey,
+		arg.SequenceID,
 		arg.ExecutionID,
 		arg.NowMs,
+		arg.ExecutionPartitionKey,
 	)
 	var turn bool
 	err := row.Scan(&turn)

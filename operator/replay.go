@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/document"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -148,9 +149,7 @@ func replay(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecuti
 		return replayed, err
 	}
 	if x.FfxSequence.Valid {
-		turn, err := c.Q.RequeueMember(ctx, tx, db.RequeueMemberParams{
-			SequenceID: x.FfxSequence, PartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), NowMs: x.NowMs,
-		})
+		turn, err := requeue(ctx, c, tx, x)
 		if err != nil {
 			return replayed, err
 		}
@@ -172,6 +171,24 @@ func replay(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecuti
 		tx.Due.Gated()
 	}
 	return replayed, nil
+}
+
+// requeue gives a locked execution that runs again a place in its sequence, and reports whether the execution has the turn.
+func requeue(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution) (turn bool, err error) {
+	sequence := core.SequenceID(x.FfxSequence.Bytes)
+	err = pgtx.InOneTrip(ctx, tx, func(conn db.DBTX) error {
+		return c.Q.ExtendSequence(ctx, conn, db.ExtendSequenceParams{
+			PartitionKey: sequence.Partition(), SequenceID: sequence.PG(),
+			ExecutionPartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(),
+		})
+	}, func(conn db.DBTX) (err error) {
+		turn, err = c.Q.RequeueMember(ctx, conn, db.RequeueMemberParams{
+			PartitionKey: sequence.Partition(), SequenceID: sequence.PG(),
+			ExecutionPartitionKey: x.ID.Partition(), ExecutionID: core.PgUUID(x.ID.UUID()), NowMs: x.NowMs,
+		})
+		return err
+	})
+	return turn, err
 }
 
 // replaySteps deletes the steps to drop. Without any, a failed execution continues its failed calls, and waits for their

@@ -117,7 +117,6 @@ var table = []object{
 	{Function, "ffx_resume_caller(smallint, uuid, text, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_retention_of(jsonb, bigint, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_satisfied_by(jsonb, jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
-	{Function, "ffx_seat_again(uuid, smallint, uuid, bigint)", "", "", "", "EXECUTE"},
 	{Function, "ffx_signal(text, text, jsonb, text, text)", "", "EXECUTE", "", ""},
 	{Function, "ffx_signal_to(text, text, text, jsonb, text, text)", "", "EXECUTE", "", ""},
 	{Function, "ffx_signals_without(jsonb, jsonb)", "", "", "EXECUTE", ""},

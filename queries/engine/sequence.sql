@@ -122,13 +122,97 @@ RETURNING
     e.execution_id,
     e.public_state;
 
--- name: RequeueMember :one
--- RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last. A
--- sequence stopped at the member goes on. Returns whether the member has the turn.
+-- name: ExtendSequence :exec
+-- ExtendSequence locks the sequence of an ended member, about to run again, and assigns a place at the end. A missing
+-- sequence is created, and a sequence stopped at the member goes on.
 --
 -- Used by: operator.Replay, operator.ReplayWhere.
--- Locks: sequences waits (the row, INSERT or UPDATE; then member rows). The caller holds the execution.
-SELECT ffx_seat_again(@sequence_id::uuid, @partition_key::smallint, @execution_id::uuid, @now_ms::bigint)::boolean AS turn;
+-- Locks: sequences waits (the row, INSERT or UPDATE). The caller holds the execution.
+INSERT INTO ffx_sequence AS s (partition_key, sequence_id, namespace, key, last_place)
+SELECT
+    @partition_key::smallint,
+    @sequence_id::uuid,
+    coalesce(x.ffx_namespace, ''),
+    coalesce(x.raw_fields -> 'ffx_sequence' ->> 'key', ''),
+    1
+FROM ff_exec_core AS x
+WHERE
+    x.partition_key = @execution_partition_key
+    AND x.execution_id = @execution_id
+ON CONFLICT (partition_key, sequence_id) DO UPDATE SET
+    last_place = s.last_place + 1,
+    stopped_at_ms = CASE WHEN s.stopped_execution_id = @execution_id THEN NULL ELSE s.stopped_at_ms END,
+    stopped_partition_key = CASE WHEN s.stopped_execution_id = @execution_id THEN NULL ELSE s.stopped_partition_key END,
+    stopped_execution_id = CASE WHEN s.stopped_execution_id = @execution_id THEN NULL ELSE s.stopped_execution_id END;
+
+-- name: RequeueMember :one
+-- RequeueMember gives an ended member, about to run again, a place: the former one if still held, otherwise the last,
+-- assigned by ExtendSequence. Returns whether the member has the turn.
+--
+-- Used by: operator.Replay, operator.ReplayWhere.
+-- Locks: sequences held (member rows).
+WITH held AS MATERIALIZED (
+    -- The former place of the member.
+    SELECT m.place
+    FROM ffx_sequence_member AS m
+    WHERE
+        m.partition_key = @partition_key::smallint
+        AND m.sequence_id = @sequence_id::uuid
+        AND m.execution_id = @execution_id::uuid
+),
+placed AS MATERIALIZED (
+    -- The place, and whether no other member comes before.
+    SELECT
+        p.place,
+        NOT EXISTS (
+            SELECT
+            FROM ffx_sequence_member AS m
+            WHERE
+                m.partition_key = @partition_key::smallint
+                AND m.sequence_id = @sequence_id::uuid
+                AND m.place < p.place
+        ) AS turn
+    FROM (
+        SELECT coalesce((SELECT h.place FROM held AS h), s.last_place) AS place
+        FROM ffx_sequence AS s
+        WHERE
+            s.partition_key = @partition_key::smallint
+            AND s.sequence_id = @sequence_id::uuid
+    ) AS p
+),
+added AS (
+    -- The member at the last place.
+    INSERT INTO ffx_sequence_member (
+        partition_key, sequence_id, place, execution_partition_key, execution_id, skips, turn_at_ms
+    )
+    SELECT
+        @partition_key::smallint,
+        @sequence_id::uuid,
+        p.place,
+        x.partition_key,
+        x.execution_id,
+        coalesce((x.raw_fields -> 'ffx_sequence' ->> 'skips')::boolean, false),
+        CASE WHEN p.turn THEN @now_ms::bigint END
+    FROM placed AS p
+    CROSS JOIN ff_exec_core AS x
+    WHERE
+        x.partition_key = @execution_partition_key
+        AND x.execution_id = @execution_id::uuid
+        AND NOT EXISTS (SELECT FROM held)
+),
+kept AS (
+    -- The member at the former place.
+    UPDATE ffx_sequence_member AS m
+    SET turn_at_ms = CASE WHEN p.turn THEN @now_ms::bigint END
+    FROM placed AS p
+    WHERE
+        m.partition_key = @partition_key::smallint
+        AND m.sequence_id = @sequence_id::uuid
+        AND m.place = p.place
+        AND EXISTS (SELECT FROM held)
+)
+SELECT p.turn::boolean AS turn
+FROM placed AS p;
 
 -- name: LockSequence :one
 -- LockSequence locks a sequence and returns whether and where the sequence has stopped. No row: the sequence has no

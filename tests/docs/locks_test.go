@@ -170,10 +170,10 @@ func mentions(p *packages.Package, query string) bool {
 
 var (
 	written   = regexp.MustCompile(`(?m)^\s*(?:INSERT INTO|DELETE FROM|UPDATE) (ffx?_\w+)`)
-	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal|advance_sequence|seat_again)\(`) // functions that write
+	calling   = regexp.MustCompile(`\bffx_(?:deliver|suspend|resume|resume_caller|take_signal|advance_sequence)\(`) // functions that write
 	rowLock   = regexp.MustCompile(`(?m)\bFOR (?:NO KEY UPDATE|UPDATE|SHARE|KEY SHARE)\b.*$`)
 	advisory  = regexp.MustCompile(`pg_(try_)?advisory_xact_lock`)
-	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_(deliver|seat_again)\(`)
+	waitingOn = regexp.MustCompile(`pg_advisory_xact_lock|(?m)^LOCK TABLE|ffx_deliver\(`)
 )
 
 // TestDocsNameTheLocksOfStatements compares the header of each query with its statement: a table that is written or locked
