@@ -99,7 +99,7 @@ func tables(headers []Header, levels []Level) ([]byte, error) {
 				if user == conversion {
 					continue
 				}
-				operation := strings.TrimPrefix(strings.TrimPrefix(user, "engine."), "upkeep.")
+				operation := qualified(user)
 				if operations[operation] == nil {
 					operations[operation] = make(row)
 				}
@@ -131,6 +131,20 @@ func tables(headers []Header, levels []Level) ([]byte, error) {
 	}
 	out.WriteString("\n")
 	return out.Bytes(), nil
+}
+
+// qualified returns the name of an operation in documents: a method with its type, a function with its package.
+func qualified(user string) string {
+	room, name, _ := strings.Cut(user, ".")
+	switch {
+	case room == "engine" && strings.Contains(name, "."): // Claimer.Claim
+		return name
+	case room == "engine":
+		return "Engine." + name
+	case room == "upkeep":
+		return "Upkeep." + name
+	}
+	return user
 }
 
 // code sets names in backticks.
