@@ -73,14 +73,18 @@ WITH clock AS MATERIALIZED (
 ),
 asked AS (
     -- The jobs the process does.
-    SELECT unnest($5::text[]) AS name
+    SELECT
+        unnest($5::text[]) AS name,
+        nullif(unnest($6::bigint[]), -1) AS succeeded_ago_ms,
+        nullif(unnest($7::bigint[]), -1) AS failed_ago_ms,
+        nullif(unnest($8::text[]), '') AS error
 ),
 free AS (
     -- The jobs the process holds, and free ones.
     SELECT j.name
     FROM ffx_job AS j
     WHERE
-        $6::bigint > 0
+        $9::bigint > 0
         AND j.name = ANY ($5::text[])
         AND (
             j.holder = $1::text
@@ -94,8 +98,12 @@ kept AS (
     UPDATE ffx_job AS j
     SET
         holder = $1::text,
-        held_until_ms = (SELECT now_ms FROM clock) + $6::bigint
+        held_until_ms = (SELECT now_ms FROM clock) + $9::bigint,
+        succeeded_at_ms = coalesce((SELECT now_ms FROM clock) - a.succeeded_ago_ms, j.succeeded_at_ms),
+        failed_at_ms = coalesce((SELECT now_ms FROM clock) - a.failed_ago_ms, j.failed_at_ms),
+        error = coalesce(a.error, j.error)
     FROM free AS f
+    JOIN asked AS a ON a.name = f.name
     WHERE j.name = f.name
     RETURNING j.name
 ),
@@ -105,10 +113,10 @@ first AS (
     SELECT
         a.name,
         $1::text,
-        (SELECT now_ms FROM clock) + $6::bigint
+        (SELECT now_ms FROM clock) + $9::bigint
     FROM asked AS a
     WHERE
-        $6::bigint > 0
+        $9::bigint > 0
         AND NOT EXISTS (
             SELECT
             FROM ffx_job AS j
@@ -286,12 +294,15 @@ ORDER BY a.name
 `
 
 type TakeJobsParams struct {
-	Holder      string
-	LaneIDs     []string
-	LookAfterMs int64
-	NowMs       *int64
-	Names       []string
-	HoldMs      int64
+	Holder         string
+	LaneIDs        []string
+	LookAfterMs    int64
+	NowMs          *int64
+	Names          []string
+	SucceededAgoMs []int64
+	FailedAgoMs    []int64
+	Errors         []string
+	HoldMs         int64
 }
 
 type TakeJobsRow struct {
@@ -307,7 +318,7 @@ type TakeJobsRow struct {
 // due. With a hold_ms of 0 no job is taken, and nothing is written. ours: holder has the job, or the job is free but
 // the row is locked, so no process can take the job. due_at_ms: the instant of the first due item, past or future; the
 // last possible instant if there is none, or if no index can find one. Every row has the given lanes with entries in
-// the queue.
+// the queue. Held jobs also store their last success and failure, of -1 or more milliseconds ago; -1: nothing new.
 //
 // Passages: job_due.
 // Used by: upkeep.TakeJobs.
@@ -319,6 +330,9 @@ func (q *Queries) TakeJobs(ctx context.Context, db DBTX, arg TakeJobsParams) ([]
 		arg.LookAfterMs,
 		arg.NowMs,
 		arg.Names,
+		arg.SucceededAgoMs,
+		arg.FailedAgoMs,
+		arg.Errors,
 		arg.HoldMs,
 	)
 	if err != nil {

@@ -1134,6 +1134,12 @@ type FfxJob struct {
 	Holder string
 	// When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.
 	HeldUntilMs int64
+	// Milliseconds since the Unix epoch: the end of the last call without an error; NULL: none was reported. A job without work is not called.
+	SucceededAtMs *int64
+	// Milliseconds since the Unix epoch: the end of the last failed call; NULL: none was reported.
+	FailedAtMs *int64
+	// The error of the last failed call, at most 1,024 bytes; NULL: none was reported.
+	Error *string
 }
 
 // Lanes with executions created on them, or that are paused, one row each, and how many executions each has in which state. An interface: columns keep name, type and meaning, new ones come behind. Each query counts anew: ask a few times a minute.

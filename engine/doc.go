@@ -41,6 +41,7 @@
 //   - [github.com/flowfabric/flowfabric-go/limit] and [github.com/flowfabric/flowfabric-go/budget] operate limits and budgets.
 //   - [github.com/flowfabric/flowfabric-go/stream] has the output of running executions.
 //   - [github.com/flowfabric/flowfabric-go/waitpoint] turns signed links into signals.
+//   - [github.com/flowfabric/flowfabric-go/explain] says why an execution does not run.
 //   - [github.com/flowfabric/flowfabric-go/operator] has the operations for a person at a console.
 //   - [github.com/flowfabric/flowfabric-go/interop] has FlowFabric's own protocol: grants and quotas.
 //   - [github.com/flowfabric/flowfabric-go/fferr] has the errors.

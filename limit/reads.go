@@ -53,10 +53,11 @@ const (
 // Use is a key of a limit and its use.
 type Use struct {
 	Key          string
-	InUse        int       // units of running and claimable executions, counting at most 1,001 executions
-	Waiting      int       // waiting executions; 1,001 if there are more than 1,000
-	WaitingSince time.Time // the longest wait among those counted; zero: none
-	RoomAt       time.Time // when the window admits again, if known; zero otherwise
+	InUse        int              // units of running and claimable executions, counting at most 1,001 executions
+	Waiting      int              // waiting executions; 1,001 if there are more than 1,000
+	WaitingSince time.Time        // the longest wait among those counted; zero: none
+	Holders      []id.ExecutionID // executions with units in use, the longest first; at most five
+	RoomAt       time.Time        // when the window admits again, if known; zero otherwise
 }
 
 // Describe returns a limit with its last changes.
@@ -133,8 +134,13 @@ func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, err
 		}
 		return c.Q.ListLimitKeys(ctx, c.Reader(), params)
 	}, func(row *db.ListLimitKeysRow) (Use, bool, error) {
+		holders := make([]id.ExecutionID, len(row.HolderExecutionIDs))
+		for i, partition := range row.HolderPartitionKeys {
+			holders[i] = id.ExecutionIDFromRow(partition, id.ExecutionUUID(row.HolderExecutionIDs[i].Bytes))
+		}
 		return Use{
-			Key: row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
+			Holders: holders,
+			Key:     row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
 			WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
 		}, row.Found, nil
 	})

@@ -30,7 +30,8 @@ type fakeDatabase struct {
 	act  func(job upkeep.Job, call int) (int, error) // of a job; by default it does all due work
 	slow func(ctx context.Context, job upkeep.Job)   // before a job acts
 
-	asking chan<- struct{} // if set, receives a value when the database begins to take jobs, for which it needs a second
+	asking chan<- struct{}               // if set, receives a value when the database begins to take jobs, for which it needs a second
+	ends   map[upkeep.Job]upkeep.JobEnds // as reported
 }
 
 type fakeHold struct {
@@ -41,7 +42,7 @@ type fakeHold struct {
 func newFakeDatabase() *fakeDatabase {
 	return &fakeDatabase{
 		held: make(map[upkeep.Job]fakeHold), due: make(map[upkeep.Job]time.Time),
-		asked: make(map[id.WorkerInstanceID][]time.Time), calls: make(map[id.WorkerInstanceID]map[upkeep.Job][]time.Time),
+		ends: make(map[upkeep.Job]upkeep.JobEnds), asked: make(map[id.WorkerInstanceID][]time.Time), calls: make(map[id.WorkerInstanceID]map[upkeep.Job][]time.Time),
 	}
 }
 
@@ -103,7 +104,17 @@ func (p *fakeProcess) takeJobs(ctx context.Context, spec upkeep.JobSpec) (upkeep
 		}
 	}
 	taken := upkeep.JobsTaken{Now: now, Jobs: make(map[upkeep.Job]upkeep.JobTaken)}
-	for _, job := range spec.Jobs {
+	for i, job := range spec.Jobs {
+		if spec.Ends != nil {
+			ends, news := p.ends[job], spec.Ends[i]
+			if !news.Succeeded.IsZero() {
+				ends.Succeeded = news.Succeeded
+			}
+			if !news.Failed.IsZero() {
+				ends.Failed, ends.Err = news.Failed, news.Err
+			}
+			p.ends[job] = ends
+		}
 		h := p.held[job]
 		if spec.Hold > 0 && (h.by == spec.Holder || !now.Before(h.until)) {
 			p.held[job] = fakeHold{spec.Holder, now.Add(spec.Hold)}
@@ -537,6 +548,12 @@ func TestRunBacksOff(t *testing.T) {
 	}
 	if d := calls[len(calls)-1].Sub(calls[len(calls)-2]); d > 4*time.Second {
 		t.Errorf("%v between calls after the failures, want the interval again", d)
+	}
+	if ends := p.ends[upkeep.JobExpireLeases]; !ends.Failed.Equal(calls[29]) || ends.Err == nil || ends.Err.Error() != "no row" {
+		t.Errorf("the last failure is reported as %+v, want that of %v", ends, calls[29])
+	}
+	if ends := p.ends[upkeep.JobExpireLeases]; ends.Succeeded.Before(calls[30]) {
+		t.Errorf("the last success is reported as %v, want it after %v", ends.Succeeded, calls[30])
 	}
 	wantPaced(t, log.String(), "no row", 30)
 	if n := len(p.calls["process"][upkeep.JobPromoteDelayed]); n < 1100 {

@@ -45,7 +45,8 @@ type scheduled struct {
 	nearby  bool // the process created the work, and calls the job without holding the job
 	failing backoff.Backoff
 	fails   warn.Repeated
-	pause   time.Duration // of a sweep, after calls without work
+	pause   time.Duration  // of a sweep, after calls without work
+	ends    upkeep.JobEnds // to report with the next question
 }
 
 // call is the result of a job's call.
@@ -142,8 +143,10 @@ func (s *schedule) note(c call, now time.Time) {
 		pause = c.failing.Next()
 		c.fails.Log(s.cfg.Log, "background work failed; retrying: check the database and the rights of its role",
 			"job", c.name, "error", c.err, "retry_in", pause)
+		c.ends.Failed, c.ends.Err = now, c.err
 	} else {
 		c.failing.Reset()
+		c.ends.Succeeded = now
 	}
 	c.notYet = now.Add(pause)
 	switch {
@@ -253,9 +256,9 @@ func (s *schedule) expectEnd(now time.Time) {
 
 // ask renews and takes jobs, and plans them by the database's report of work.
 func (s *schedule) ask(ctx context.Context) {
-	spec := upkeep.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]upkeep.Job, len(s.jobs))}
+	spec := upkeep.JobSpec{Holder: s.cfg.Instance, Hold: s.hold(), Jobs: make([]upkeep.Job, len(s.jobs)), Ends: make([]upkeep.JobEnds, len(s.jobs))}
 	for i, j := range s.jobs {
-		spec.Jobs[i] = j.name
+		spec.Jobs[i], spec.Ends[i] = j.name, j.ends
 	}
 	began := time.Now()
 	withLanes := s.cfg.Queued != nil && !began.Before(s.lanesAt)
@@ -284,6 +287,7 @@ func (s *schedule) ask(ctx context.Context) {
 	s.failing.Reset()
 	s.askAt = now.Add(backoff.Spread(s.cfg.Interval))
 	for _, j := range s.jobs {
+		j.ends = upkeep.JobEnds{}
 		s.plan(j, taken.Jobs[j.name], taken.Now, now)
 	}
 	if withLanes {

@@ -4329,7 +4329,10 @@ COMMENT ON COLUMN ffx_gate_use.settled IS 'Whether it has started and is no long
 CREATE TABLE ffx_job (
     name text NOT NULL,
     holder text NOT NULL,
-    held_until_ms bigint NOT NULL
+    held_until_ms bigint NOT NULL,
+    succeeded_at_ms bigint,
+    failed_at_ms bigint,
+    error text
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 
@@ -4340,6 +4343,12 @@ COMMENT ON COLUMN ffx_job.name IS 'The job.';
 COMMENT ON COLUMN ffx_job.holder IS 'The process: the instance of its worker.';
 
 COMMENT ON COLUMN ffx_job.held_until_ms IS 'When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.';
+
+COMMENT ON COLUMN ffx_job.succeeded_at_ms IS 'Milliseconds since the Unix epoch: the end of the last call without an error; NULL: none was reported. A job without work is not called.';
+
+COMMENT ON COLUMN ffx_job.failed_at_ms IS 'Milliseconds since the Unix epoch: the end of the last failed call; NULL: none was reported.';
+
+COMMENT ON COLUMN ffx_job.error IS 'The error of the last failed call, at most 1,024 bytes; NULL: none was reported.';
 
 CREATE TABLE ffx_lease_timer (
     due_at_ms bigint NOT NULL,

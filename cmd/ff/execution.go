@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -240,10 +241,11 @@ func (v *executionView) print(to io.Writer) error {
 		{"sequence", v.Sequence.String()},
 		{"tenant", v.tenant()},
 		{"priority", fmt.Sprint(v.Priority)},
+		{"capabilities", strings.Join(v.Capabilities, ", ")},
 		{"tags", tagList(v.Tags)},
 		{"state", string(v.State)},
 		{"waits for", v.waitsFor()},
-		{"why", v.why()},
+		{"why", shortened(v.why(), 65)},
 		{"limit", v.LimitWait.String()},
 	}
 	facts = append(facts, v.Wait.facts()...)

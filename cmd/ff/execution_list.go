@@ -30,8 +30,8 @@ var orders = map[string]engine.ListOrder{
 type listFlags struct {
 	namespace, lane, kind, state, tag, since, until, worker, instance, order, after string
 
-	limit        int
-	asJSON, wide bool
+	limit                 int
+	asJSON, wide, blocked bool
 }
 
 func (a *app) executionListCommand() *cobra.Command {
@@ -49,6 +49,7 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 		Example: `  ff execution list --lane images --state failed --since 24h
   ff execution list --instance worker-7f9c
   ff execution list --lane images --order claim --limit 10
+  ff execution list --blocked
   ff execution list --tag app.order=42 --json | jq -r '.executions[].id'`,
 		Args: noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
@@ -56,6 +57,9 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 				return err
 			}
 			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				if f.blocked {
+					return a.listBlocked(ctx, eng, &f)
+				}
 				now, err := eng.Now(ctx)
 				if err != nil {
 					return err
@@ -83,6 +87,7 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 	flags.StringVar(&f.after, "after", "", "continue after the cursor that a run with the same flags printed")
 	flags.IntVar(&f.limit, "limit", 50, "largest number to list, 0 for all")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	flags.BoolVar(&f.blocked, "blocked", false, "only blocked by an operator, by lane, the longest blocked first; with --lane, --kind and --limit alone")
 	flags.BoolVar(&f.wide, "wide", false, "print more than 80 columns: ids with their partition, whole names")
 	return cmd
 }

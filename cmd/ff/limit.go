@@ -42,11 +42,12 @@ type limitView struct {
 
 // limitUseView is a key of a limit.
 type limitUseView struct {
-	Key          string `json:"key"`
-	InUse        int    `json:"in_use"`
-	Waiting      int    `json:"waiting"` // 1,001 for more than 1,000
-	WaitingSince string `json:"waiting_since,omitempty"`
-	RoomAt       string `json:"room_at,omitempty"`
+	Key          string           `json:"key"`
+	InUse        int              `json:"in_use"`
+	Holders      []id.ExecutionID `json:"holders"` // the longest first, at most five
+	Waiting      int              `json:"waiting"` // 1,001 for more than 1,000
+	WaitingSince string           `json:"waiting_since,omitempty"`
+	RoomAt       string           `json:"room_at,omitempty"`
 }
 
 type limitChangeView struct {
@@ -154,7 +155,7 @@ func (a *app) limitShowCommand() *cobra.Command {
 		Use:   "show LIMIT",
 		Short: "Show a limit with its keys and its changes",
 		Long: `show prints the rule in force and the declared one, the last 20 changes, and the first 100 keys: how
-many units each has in use, and how many executions wait for it since when.`,
+many units each has in use, the longest holders, and how many executions wait since when.`,
 		Example: `  ff limit show sync/tenant`,
 	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
 		l, err := limit.Describe(ctx, eng, name)
@@ -167,7 +168,7 @@ many units each has in use, and how many executions wait for it since when.`,
 				return nil, "", err
 			}
 			v.Keys = append(v.Keys, limitUseView{
-				Key: use.Key, InUse: use.InUse, Waiting: use.Waiting, WaitingSince: timestamp(use.WaitingSince), RoomAt: timestamp(use.RoomAt),
+				Key: use.Key, InUse: use.InUse, Holders: use.Holders, Waiting: use.Waiting, WaitingSince: timestamp(use.WaitingSince), RoomAt: timestamp(use.RoomAt),
 			})
 			if len(v.Keys) == maxKeysShown {
 				break
@@ -188,9 +189,9 @@ func (v limitView) String() string {
 		{"set", v.SetAt},
 	})
 	if len(v.Keys) > 0 {
-		t := newTable(table.Row{"KEY", "IN USE", "WAITING", "SINCE", "ROOM AT"})
+		t := newTable(table.Row{"KEY", "IN USE", "HELD BY", "WAITING", "SINCE", "ROOM AT"})
 		for _, k := range v.Keys {
-			t.AppendRow(table.Row{shortened(strconv.Quote(k.Key), 30), k.InUse, k.Waiting, k.WaitingSince, k.RoomAt})
+			t.AppendRow(table.Row{shortened(strconv.Quote(k.Key), 30), k.InUse, heldBy(k.Holders), k.Waiting, k.WaitingSince, k.RoomAt})
 		}
 		text += t.Render() + "\n"
 	}
@@ -199,6 +200,17 @@ func (v limitView) String() string {
 		t.AppendRow(table.Row{c.At, c.How, ruleOf(c.Units, c.Window), shortened(printable(c.By), 30)})
 	}
 	return text + t.Render() + "\n"
+}
+
+// heldBy returns the first holder and the number of other known ones.
+func heldBy(holders []id.ExecutionID) string {
+	switch len(holders) {
+	case 0:
+		return ""
+	case 1:
+		return holders[0].Short()
+	}
+	return fmt.Sprintf("%s and %d more", holders[0].Short(), len(holders)-1)
 }
 
 func (a *app) limitSetCommand() *cobra.Command {

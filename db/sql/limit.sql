@@ -298,7 +298,7 @@ LIMIT 100;
 
 -- name: ListLimitKeys :many
 -- ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
--- found keys have their use, counted up to 1,001 rows.
+-- found keys have their use, counted up to 1,001 rows, and up to five executions with units in use, the longest first.
 --
 -- Used by: limit.Keys.
 -- Locks: none; spans partitions.
@@ -364,8 +364,41 @@ SELECT
                 AND w.gate_id = g.gate_id
             LIMIT 1001
         ) AS n
-    ), 0)::bigint AS waiting_since_ms
+    ), 0)::bigint AS waiting_since_ms,
+    coalesce(h.partition_keys, '{}')::smallint[] AS holder_partition_keys,
+    coalesce(h.execution_ids, '{}')::uuid[] AS holder_execution_ids
 FROM ffx_gate AS g
+CROSS JOIN LATERAL (
+    -- The longest holders.
+    SELECT
+        array_agg(n.execution_partition_key) AS partition_keys,
+        array_agg(n.execution_id) AS execution_ids
+    FROM (
+        SELECT
+            t.execution_partition_key,
+            t.execution_id
+        FROM ffx_gate_use AS t
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM ff_exec_core AS e
+            WHERE
+                e.partition_key = t.execution_partition_key
+                AND e.execution_id = t.execution_id
+                AND e.ffx_admitted
+            LIMIT 1
+        ) AS e
+        WHERE
+            g.namespace = @namespace::text
+            AND g.limit_name = @name::text
+            AND t.partition_key = g.partition_key
+            AND t.gate_id = g.gate_id
+            AND NOT t.settled
+        ORDER BY
+            t.admitted_at_ms,
+            t.execution_id
+        LIMIT 5
+    ) AS n
+) AS h
 WHERE (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
 ORDER BY
     g.partition_key,

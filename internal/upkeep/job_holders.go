@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -56,8 +57,18 @@ type JobSpec struct {
 	Holder id.WorkerInstanceID // identifies the process in every call, uniquely
 	Hold   time.Duration       // how long other processes leave the jobs to Holder, at least 1 ms; 0: only ask, and take none
 	Jobs   []Job
+	Ends   []JobEnds   // news of Jobs, in the same order; nil: none
 	Lanes  []id.LaneID // lanes to check for work
 }
+
+// JobEnds are the last ends of calls of a job since the last report; the zero value: none.
+type JobEnds struct {
+	Succeeded, Failed time.Time // by the clock of this process
+	Err               error     // of the failed one
+}
+
+// maxJobError is the largest stored error of a job, in bytes.
+const maxJobError = 1024
 
 // JobsTaken is the result of [Upkeep.TakeJobs].
 type JobsTaken struct {
@@ -94,6 +105,9 @@ func (u *Upkeep) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) 
 	if err != nil {
 		return JobsTaken{}, core.Wrap(op, err)
 	}
+	if spec.Ends != nil && len(spec.Ends) != len(spec.Jobs) {
+		return JobsTaken{}, core.Wrap(op, core.Invalid("JobSpec.Ends", "are not one for each job"))
+	}
 	for i, job := range spec.Jobs {
 		if err := core.CheckText(fmt.Sprintf("JobSpec.Jobs[%d]", i), string(job), core.MaxKind); err != nil {
 			return JobsTaken{}, core.Wrap(op, err)
@@ -106,8 +120,18 @@ func (u *Upkeep) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) 
 		Holder: string(spec.Holder), HoldMs: spec.Hold.Milliseconds(), LaneIDs: lanes, LookAfterMs: u.c.LookAfterMs(),
 		NowMs: u.c.NowMs(), Names: make([]string, len(spec.Jobs)),
 	}
+	n := len(spec.Jobs)
+	params.SucceededAgoMs, params.FailedAgoMs, params.Errors = make([]int64, n), make([]int64, n), make([]string, n)
 	for i, job := range spec.Jobs {
+		var ends JobEnds
+		if spec.Ends != nil {
+			ends = spec.Ends[i]
+		}
 		params.Names[i] = string(job)
+		params.SucceededAgoMs[i], params.FailedAgoMs[i] = agoMs(ends.Succeeded), agoMs(ends.Failed)
+		if ends.Err != nil {
+			params.Errors[i] = storedError(ends.Err)
+		}
 	}
 	rows, err := u.c.Q.TakeJobs(ctx, u.c.PlannedAnew(), params)
 	if err != nil {
@@ -129,6 +153,23 @@ func (u *Upkeep) TakeJobs(ctx context.Context, spec JobSpec) (JobsTaken, error) 
 		taken.Jobs[Job(row.Name)] = job
 	}
 	return taken, nil
+}
+
+// agoMs returns the milliseconds since an instant, -1 for the zero time.
+func agoMs(at time.Time) int64 {
+	if at.IsZero() {
+		return -1
+	}
+	return max(time.Since(at).Milliseconds(), 0)
+}
+
+// storedError returns the text of an error as the database can store it.
+func storedError(err error) string {
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "?"), "\x00", "?")
+	if len(text) > maxJobError {
+		text = strings.ToValidUTF8(text[:maxJobError], "")
+	}
+	return text
 }
 
 // ReturnJobs releases all jobs of a process, for the next [Upkeep.TakeJobs] of another process.

@@ -3,7 +3,7 @@
 -- due. With a hold_ms of 0 no job is taken, and nothing is written. ours: holder has the job, or the job is free but
 -- the row is locked, so no process can take the job. due_at_ms: the instant of the first due item, past or future; the
 -- last possible instant if there is none, or if no index can find one. Every row has the given lanes with entries in
--- the queue.
+-- the queue. Held jobs also store their last success and failure, of -1 or more milliseconds ago; -1: nothing new.
 --
 -- Used by: upkeep.TakeJobs.
 -- Locks: jobs skips (FOR UPDATE, then the UPDATE; new rows). Spans partitions.
@@ -13,7 +13,11 @@ WITH clock AS MATERIALIZED (
 ),
 asked AS (
     -- The jobs the process does.
-    SELECT unnest(@names::text[]) AS name
+    SELECT
+        unnest(@names::text[]) AS name,
+        nullif(unnest(@succeeded_ago_ms::bigint[]), -1) AS succeeded_ago_ms,
+        nullif(unnest(@failed_ago_ms::bigint[]), -1) AS failed_ago_ms,
+        nullif(unnest(@errors::text[]), '') AS error
 ),
 free AS (
     -- The jobs the process holds, and free ones.
@@ -34,8 +38,12 @@ kept AS (
     UPDATE ffx_job AS j
     SET
         holder = @holder::text,
-        held_until_ms = (SELECT now_ms FROM clock) + @hold_ms::bigint
+        held_until_ms = (SELECT now_ms FROM clock) + @hold_ms::bigint,
+        succeeded_at_ms = coalesce((SELECT now_ms FROM clock) - a.succeeded_ago_ms, j.succeeded_at_ms),
+        failed_at_ms = coalesce((SELECT now_ms FROM clock) - a.failed_ago_ms, j.failed_at_ms),
+        error = coalesce(a.error, j.error)
     FROM free AS f
+    JOIN asked AS a ON a.name = f.name
     WHERE j.name = f.name
     RETURNING j.name
 ),

@@ -10,7 +10,10 @@
 CREATE TABLE ffx_job (
     name text PRIMARY KEY,
     holder text NOT NULL,
-    held_until_ms bigint NOT NULL
+    held_until_ms bigint NOT NULL,
+    succeeded_at_ms bigint,
+    failed_at_ms bigint,
+    error text
 )
 WITH (
     fillfactor = 50,
@@ -26,6 +29,12 @@ COMMENT ON COLUMN ffx_job.holder IS
     'The process: the instance of its worker.';
 COMMENT ON COLUMN ffx_job.held_until_ms IS
     'When others may take the job, in milliseconds since the Unix epoch. The holder moves it on as long as it lives, and sets 0 when it stops.';
+COMMENT ON COLUMN ffx_job.succeeded_at_ms IS
+    'Milliseconds since the Unix epoch: the end of the last call without an error; NULL: none was reported. A job without work is not called.';
+COMMENT ON COLUMN ffx_job.failed_at_ms IS
+    'Milliseconds since the Unix epoch: the end of the last failed call; NULL: none was reported.';
+COMMENT ON COLUMN ffx_job.error IS
+    'The error of the last failed call, at most 1,024 bytes; NULL: none was reported.';
 
 -- migrate:down
 

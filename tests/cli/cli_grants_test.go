@@ -20,7 +20,7 @@ func testCLIGrants(t *testing.T, ff cli) {
 	out := ff.run(t, "", "migrate", "grants", "--role", `an "app"`, "--creator", "--schema", "billing")
 	out.succeeds(t, `GRANT USAGE ON SCHEMA "billing" TO "an ""app""";`)
 	out.succeeds(t, `"billing".ff_exec_core`)
-	out.lacks(t, "ffx_job")
+	out.lacks(t, "ffx_execution") // a worker's alone
 
 	f := fixture.Clone(t)
 	x := f.Create(t, func(s *engine.ExecutionSpec) { s.Lane = "mail" })

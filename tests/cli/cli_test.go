@@ -217,7 +217,7 @@ func testCLIUsage(t *testing.T, ff cli) {
 	ff.run(t, "", "version").succeeds(t, "schema 2")
 	ff.run(t, "").succeeds(t, "Exit codes:")
 	for _, command := range []string{
-		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show", "why",
+		"demo", "dev", "migrate up", "migrate down", "migrate status", "flow show", "flow list", "flow watch", "flow cancel", "execution show", "why", "job list", "lease list",
 		"execution cancel", "execution retry", "execution fork", "execution delay", "execution list", "lane list", "lane pause", "lane resume", "kind list",
 	} {
 		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "Examples:")
@@ -413,7 +413,7 @@ func testCLIShow(t *testing.T, ff cli) {
 	object = ff.run(t, databaseURL, "execution", "show", first, "--json").object(t)
 	wantKeys(t, object, "id", "flow", "node", "lane", "namespace", "kind", "priority", "tags", "required_capabilities", "state",
 		"state_vector", "created_at", "last_mutation_at", "attempts", "retries", "leases_lost", "attempt_index", "lease", "wait",
-		"progress", "attempt_list", "payload", "result")
+		"progress", "attempt_list", "payload", "result", "why")
 	if payload := object["payload"].(map[string]any); payload["json"].(map[string]any)["day"] != 1.0 || payload["bytes"] != 10.0 {
 		t.Errorf("payload = %v", payload)
 	}

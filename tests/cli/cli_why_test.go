@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/flowfabric/flowfabric-go/id"
@@ -19,4 +23,30 @@ func TestCLIWhy(t *testing.T) {
 	missing := id.NewExecutionID(f.Lane, id.Partitions{})
 	ff.run(t, f.Url, "why", missing.String()).succeeds(t, "not_found: No execution has this id here")
 	ff.run(t, f.Url, "why").fails(t, cliUsage, "one id")
+}
+
+// The commands that explanations propose exist.
+func TestCLIHasTheCommandsOfExplanations(t *testing.T) {
+	ff := cli{fixture.BuildFF(t)}
+	files, err := filepath.Glob("../../explain/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proposed := regexp.MustCompile("[\"`]ff (why|[a-z]+ [a-z]+)")
+	commands := make(map[string]bool)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range proposed.FindAllStringSubmatch(string(source), -1) {
+			commands[match[1]] = true
+		}
+	}
+	if len(commands) < 12 {
+		t.Fatalf("only %d commands were found: %v", len(commands), commands)
+	}
+	for command := range commands {
+		ff.run(t, "", append(strings.Fields(command), "--help")...).succeeds(t, "ff "+command)
+	}
 }

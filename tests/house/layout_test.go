@@ -69,13 +69,13 @@ func TestLayoutImportsPointDown(t *testing.T) {
 
 	for _, line := range checkout.List(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, fixture.Module+"/...") {
 		paths := strings.Fields(line)
-		room := checkout.Room(paths[0])
+		room := checkout.Folder(paths[0])
 		allowed, known := below[room]
 		if room == "review" || strings.HasPrefix(room, "review/") {
 			// The review of schema changes knows neither the engine nor the schema: it reviews any project. Its command is
 			// on top of it.
 			for _, path := range paths[1:] {
-				imported := checkout.Room(path)
+				imported := checkout.Folder(path)
 				if checkout.Own(path) && imported != "internal/pgserver" && imported != "review" && !strings.HasPrefix(imported, "review/") {
 					t.Errorf("room %q imports %q: the review knows nothing of this library", room, imported)
 				}
@@ -93,7 +93,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 			if !checkout.Own(path) {
 				continue
 			}
-			if imported := checkout.Room(path); !slices.Contains(allowed, imported) {
+			if imported := checkout.Folder(path); !slices.Contains(allowed, imported) {
 				t.Errorf("room %q imports %q, which is not below it", room, imported)
 			}
 		}

@@ -35,7 +35,7 @@ func TestModulesAddFourLinesToGoSum(t *testing.T) {
 	}
 	var imports []string
 	for _, pkg := range checkout.List(t, "./...") {
-		if room := checkout.Room(pkg); room != "" && !strings.HasPrefix(room, "internal/") {
+		if room := checkout.Folder(pkg); room != "" && !strings.HasPrefix(room, "internal/") {
 			imports = append(imports, pkg)
 		}
 	}

@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -40,6 +42,62 @@ func takeJobs(t *testing.T, f *fixture.Fixture, eng *engine.Engine, holder id.Wo
 		t.Fatal(err)
 	}
 	return taken
+}
+
+// The holder of a job stores the ends of its calls. They stay until there are newer ones, and another process stores none.
+func TestTakeJobsStoresTheEndsOfCalls(t *testing.T) {
+	f := fixture.NewCloned(t)
+	jobs := []upkeep.Job{upkeep.JobRetain, upkeep.JobRepairQueue}
+	take := func(holder id.WorkerInstanceID, ends []upkeep.JobEnds) error {
+		_, err := upkeep.Of(f.Engine).TakeJobs(t.Context(), upkeep.JobSpec{Holder: holder, Hold: jobHold, Jobs: jobs, Ends: ends})
+		return err
+	}
+	listed := func() (all []operator.BackgroundJob) {
+		for job, err := range operator.Jobs(t.Context(), f.Engine) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, job)
+		}
+		return all
+	}
+	if all := listed(); len(all) != 0 {
+		t.Fatalf("%+v before any process has asked", all)
+	}
+	if err := take("first", nil); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("é", 1000) + "\x00"
+	now := time.Now()
+	if err := take("first", []upkeep.JobEnds{{Succeeded: now}, {Failed: now, Err: errors.New(long)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := take("first", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := take("second", []upkeep.JobEnds{{Failed: now, Err: errors.New("not its job")}, {}}); err != nil {
+		t.Fatal(err)
+	}
+	all := listed() // by name
+	if len(all) != 2 || all[0].Name != "repair_queue" || all[1].Name != "retain" {
+		t.Fatalf("%+v", all)
+	}
+	failed, succeeded := all[0], all[1]
+	if failed.Error != strings.Repeat("é", 512) || failed.Failed.IsZero() || !failed.Succeeded.IsZero() || !failed.Due.IsZero() {
+		t.Errorf("%+v", failed)
+	}
+	if succeeded.Error != "" || succeeded.Succeeded.IsZero() || succeeded.Holder != "first" || !succeeded.Held || !succeeded.HeldUntil.Equal(f.Time().Add(jobHold)) {
+		t.Errorf("%+v", succeeded)
+	}
+	if err := take("first", make([]upkeep.JobEnds, 1)); !errors.Is(err, fferr.ErrInvalidInput) {
+		t.Errorf("the ends of one of two jobs: %v", err)
+	}
+	if err := upkeep.Of(f.Engine).ReturnJobs(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	if all := listed(); all[0].Held || !all[0].HeldUntil.IsZero() || all[0].Failed.IsZero() {
+		t.Errorf("after the return: %+v", all[0])
+	}
 }
 
 func ours(taken upkeep.JobsTaken) (n int) {

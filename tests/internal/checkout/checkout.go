@@ -45,8 +45,8 @@ func List(t testing.TB, args ...string) []string {
 	return strings.Split(strings.TrimSpace(Run(t, Root(t), nil, "go", append([]string{"list"}, args...)...)), "\n")
 }
 
-// Room returns a package's path below the module's root.
-func Room(path string) string {
+// Folder returns a package's path below the module's root.
+func Folder(path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, modules.Root), "/")
 }
 

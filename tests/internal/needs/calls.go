@@ -30,7 +30,7 @@ var Calls = map[string][]string{
 		"Engine.Prepare", "Engine.QueuedLanes", "interop.GetQuotaPolicy", "Engine.Roles", "Engine.UpstreamResults", "Engine.WaitingKinds", "Engine.Workers",
 		"interop.EligibleExecutions",
 		"operator.BlockedExecutions", "operator.DrainedWorkers", "operator.ExpiredLeases",
-		"operator.PausedLanes", "operator.Retention",
+		"operator.Jobs", "operator.PausedLanes", "operator.Retention",
 		"limit.Describe", "limit.Keys", "limit.All",
 		"schedule.Describe", "schedule.All",
 		"Engine.DescribeSequence", "Engine.ListSequenceMembers", "Engine.SequenceMembers", "Engine.Sequences",
