@@ -132,6 +132,10 @@ func (q *Queries) GetBudgetWaitedFor(ctx context.Context, db DBTX, arg GetBudget
 const getSurroundings = `-- name: GetSurroundings :one
 SELECT
     ffx_now_ms($1)::bigint AS now_ms,
+    -- They show whether the execution has changed since the first read.
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.ffx_last_mutation_at_ms AS last_mutation_at_ms,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
     EXISTS (
@@ -259,25 +263,28 @@ type GetSurroundingsParams struct {
 }
 
 type GetSurroundingsRow struct {
-	NowMs           int64
-	PausedAtMs      int64
-	PauseReason     string
-	Queued          bool
-	Ahead           int32
-	ByPriority      int32
-	BlockedAtMs     int64
-	Grantee         string
-	GrantedUntilMs  int64
-	LockedBy        int32
-	LockedByName    string
-	LockedForMs     int64
-	FailedAttempt   int32
-	Failure         string
-	Progress        string
-	ProgressMessage string
-	CallStep        string
-	PauseStep       string
-	HeldJobs        []string
+	NowMs            int64
+	LifecyclePhase   string
+	EligibilityState string
+	LastMutationAtMs *int64
+	PausedAtMs       int64
+	PauseReason      string
+	Queued           bool
+	Ahead            int32
+	ByPriority       int32
+	BlockedAtMs      int64
+	Grantee          string
+	GrantedUntilMs   int64
+	LockedBy         int32
+	LockedByName     string
+	LockedForMs      int64
+	FailedAttempt    int32
+	Failure          string
+	Progress         string
+	ProgressMessage  string
+	CallStep         string
+	PauseStep        string
+	HeldJobs         []string
 }
 
 // GetSurroundings returns facts around an execution: the pause of its lane, its queue entry and the entries before it, its grant,
@@ -292,6 +299,9 @@ func (q *Queries) GetSurroundings(ctx context.Context, db DBTX, arg GetSurroundi
 	var i GetSurroundingsRow
 	err := row.Scan(
 		&i.NowMs,
+		&i.LifecyclePhase,
+		&i.EligibilityState,
+		&i.LastMutationAtMs,
 		&i.PausedAtMs,
 		&i.PauseReason,
 		&i.Queued,

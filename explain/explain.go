@@ -40,7 +40,8 @@ const maxDepth = 3
 //
 // If the execution waits for a called one, the causes of the callee follow, up to three calls deep.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. Six plain reads in one round trip for each execution; takes no locks.
+// Errors: [fferr.ErrInvalidInput]; [fferr.ErrCorruption]. Six plain reads in one round trip for each execution, repeated at most twice if the execution
+// changes meanwhile; takes no locks.
 func Execution(ctx context.Context, eng *engine.Engine, x id.ExecutionID) (Explanation, error) {
 	const op = "explain execution"
 	c := core.Of(eng)

@@ -47,25 +47,33 @@ type budgetFacts struct {
 	resetAt time.Time
 }
 
-// read reads the facts of an execution in one round trip.
+// maxReads bounds the reads of an execution that changes between the first and the last statement.
+const maxReads = 3
+
+// read reads the facts of an execution in one round trip, and again if the execution has changed meanwhile: each statement
+// has a snapshot of its own, and facts of two states would be no explanation.
 //
 // Errors: [fferr.ErrNotFound], with the time of the facts; [fferr.ErrCorruption].
-func read(ctx context.Context, c *core.Core, x id.ExecutionID) (*facts, error) {
-	f := &facts{now: c.ProcessTime().UnixMilli()}
+func read(ctx context.Context, c *core.Core, x id.ExecutionID) (f *facts, err error) {
+	for range maxReads {
+		changed := false
+		if f, changed, err = readOnce(ctx, c, x); err != nil || !changed {
+			break
+		}
+	}
+	return f, err
+}
+
+func readOnce(ctx context.Context, c *core.Core, x id.ExecutionID) (f *facts, changed bool, err error) {
+	f = &facts{now: c.ProcessTime().UnixMilli()}
 	partition, execution, now := x.Partition(), x.UUID(), c.NowMs()
 	var row db.GetExecutionRow
 	var awaited []db.ListHindrancesRow
 	var budget db.GetBudgetWaitedForRow
 	var missing, unlimited error
-	err := c.Read(ctx,
+	err = c.Read(ctx,
 		func(conn db.DBTX) (err error) {
 			row, err = c.Q.GetExecution(ctx, conn, db.GetExecutionParams{PartitionKey: partition, ExecutionID: execution})
-			return noRow(err, &missing)
-		},
-		func(conn db.DBTX) (err error) {
-			f.around, err = c.Q.GetSurroundings(ctx, conn, db.GetSurroundingsParams{
-				PartitionKey: partition, ExecutionID: execution, NowMs: now,
-			})
 			return noRow(err, &missing)
 		},
 		func(conn db.DBTX) (err error) {
@@ -86,18 +94,26 @@ func read(ctx context.Context, c *core.Core, x id.ExecutionID) (*facts, error) {
 			})
 			return err
 		},
+		func(conn db.DBTX) (err error) {
+			f.around, err = c.Q.GetSurroundings(ctx, conn, db.GetSurroundingsParams{
+				PartitionKey: partition, ExecutionID: execution, NowMs: now,
+			})
+			return noRow(err, &missing)
+		},
 	)
 	if err = errors.Join(err, missing); err != nil {
-		return f, core.OrNotFound(err, x)
+		return f, false, core.OrNotFound(err, x)
 	}
 	f.now = f.around.NowMs
 	if f.execution, err = core.SnapshotOf[engine.ExecutionSnapshot](c, x, &row); err != nil {
-		return f, err
+		return f, false, err
 	}
+	changed = row.LifecyclePhase != f.around.LifecyclePhase || row.EligibilityState != f.around.EligibilityState ||
+		core.Deref(row.FfxLastMutationAtMs) != core.Deref(f.around.LastMutationAtMs)
 	if unlimited == nil {
 		f.setBudget(&budget)
 	}
-	return f, f.setAwaited(awaited)
+	return f, changed, f.setAwaited(awaited)
 }
 
 // noRow sets missing for a statement without a row, and returns nil, so the next statements are read.

@@ -8,6 +8,10 @@
 -- Locks: none.
 SELECT
     ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
+    -- They show whether the execution has changed since the first read.
+    e.lifecycle_phase,
+    e.eligibility_state,
+    e.ffx_last_mutation_at_ms AS last_mutation_at_ms,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
     EXISTS (
