@@ -74,6 +74,7 @@ type record struct {
 	ended   map[id.ExecutionID]int // how often each was completed
 	failed  []call[engine.AttemptFailure]
 	back    []call[engine.Lease]
+	flushed int // calls of back before the last Flush
 
 	delayed  []call[engine.Delay]
 	awaiting []call[engine.Lease]
@@ -154,6 +155,12 @@ func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	f.wake = wake
 	f.accompany(ctx)
 	return ctx.Err()
+}
+
+func (f *fakeEngine) Flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flushed = len(f.back)
 }
 
 func (f *fakeEngine) ListenLost(ctx context.Context, _ id.WorkerInstanceID, lost func()) error {

@@ -366,6 +366,9 @@ func TestFetchReturnsAClaimInProgressAtTheEnd(t *testing.T) {
 		if n := items(b.seen().back); n != 10 {
 			t.Errorf("%d given back, want 10", n)
 		}
+		if b.seen().flushed == 0 {
+			t.Error("the run ended without waiting for its notifications: a closed pool would drop them")
+		}
 	})
 }
 

@@ -85,6 +85,7 @@ type operations interface {
 	Prepare(ctx context.Context, roles ...engine.Role) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error
 	ListenLost(ctx context.Context, instance id.WorkerInstanceID, lost func()) error
+	Flush()
 	NewClaimer(spec engine.ClaimSpec) (claimer, error)
 	RenewLeases(ctx context.Context, renewals []engine.Renewal) ([]fferr.Outcome[time.Time], error)
 	CompleteExecution(ctx context.Context, l engine.Lease, result []byte) error
@@ -474,7 +475,10 @@ func (r *run) work(ctx context.Context) {
 	}()
 
 	var beside, settling, beating sync.WaitGroup
-	defer beside.Wait()
+	defer func() {
+		beside.Wait()
+		r.eng.Flush() // the caller may close the pool next
+	}()
 	if r.reconcile != nil {
 		beside.Go(func() { r.reconcile(ctx, r) })
 	}
