@@ -210,9 +210,17 @@ awaited AS (
         count(*) OVER (PARTITION BY a.relation) AS total,
         row_number() OVER (PARTITION BY a.relation ORDER BY x.open DESC, x.public_state, a.execution_id) AS nth
     FROM (
-        SELECT * FROM upstreams
+        SELECT
+            u.relation,
+            u.partition_key,
+            u.execution_id
+        FROM upstreams AS u
         UNION ALL
-        SELECT * FROM called
+        SELECT
+            c.relation,
+            c.partition_key,
+            c.execution_id
+        FROM called AS c
     ) AS a
     CROSS JOIN LATERAL (
         SELECT
@@ -367,7 +375,20 @@ SELECT
     -- include budget_columns
 FROM ff_exec_core AS e
 CROSS JOIN LATERAL (
-    SELECT *
+    SELECT
+        t.partition_key,
+        t.budget_id,
+        t.policy_json,
+        t.scope_type,
+        t.scope_id,
+        t.enforcement_mode,
+        t.breach_count,
+        t.soft_breach_count,
+        t.last_breach_at_ms,
+        t.last_breach_dim,
+        t.next_reset_at_ms,
+        t.created_at_ms,
+        t.updated_at_ms
     FROM ff_budget_policy AS t
     WHERE
         -- The server has no function for the partition of a budget's id.
