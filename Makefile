@@ -79,7 +79,7 @@ all_packages = $(filter $(LONGEST),$(listed_packages)) $(filter-out $(LONGEST) $
 .PHONY: test
 test: export CGO_ENABLED := 0
 test: RACE :=
-test: bin/gate ## Run the tests of all modules without the race detector, except for those of releases
+test: bin/gate ## Run the tests of all modules without the race detector, except for the tests of releases
 	$(say_what_is_left_out)
 	$(call summed,-- $(GOTEST) $(AVAILABLE) $(all_packages))
 

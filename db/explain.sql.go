@@ -302,7 +302,7 @@ type GetSurroundingsRow struct {
 
 // GetSurroundings returns facts around an execution: the pause of its lane, its queue entry and the entries before it, its grant,
 // the session with a lock on its row, the last failed attempt, the progress, the pause or open call, and the held background
-// jobs. ahead counts up to 1,001 entries, by_priority those of a higher priority among them. No row: the execution does not
+// jobs. ahead counts up to 1,001 entries, by_priority the entries of a higher priority among these. No row: the execution does not
 // exist.
 //
 // Used by: explain.Execution.

@@ -22,7 +22,7 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// span returns a duration in its two largest units: "2 d 3 h", "59 min", "12 s".
+// span returns a duration in one unit: "80 ms", "12 s", "59 min", "24 h", "3 days".
 func span(d time.Duration) string {
 	d = max(d, 0)
 	switch {

@@ -22,7 +22,7 @@ func (a *app) leaseCommand() *cobra.Command {
 		Short: "List expired leases",
 		Long: `list --expired prints the leases that have expired and whose executions have not been given back to their
 lanes. Background work does that within seconds. If the list stays long, ask ff job list and ff why.
-Live leases are those of running executions: ff execution list --state active.`,
+Running executions hold the live leases: ff execution list --state active.`,
 		Example: `  ff lease list --expired
   ff lease list --expired --json | jq -r '.leases[].execution'`,
 	}, "leases", newLeaseListView, printLeases, func(ctx context.Context, eng *engine.Engine) iter.Seq2[operator.ExpiredLease, error] {

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +44,36 @@ func want(t *testing.T, f *fixture.Fixture, x id.ExecutionID, code explain.Code,
 	}
 	t.Logf("%s: %s %q", nearest.Code, nearest.Text, nearest.Do)
 	return nearest
+}
+
+// The page for operators has a row for each code, and no other.
+func TestEveryCodeIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/why.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "| Code | Meaning |")
+	if !found {
+		t.Fatal("docs/why.md has no table of codes")
+	}
+	var documented []explain.Code
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for i, part := range strings.Split(cells[1], "`") {
+			if i%2 == 1 {
+				documented = append(documented, explain.Code(part))
+			}
+		}
+	}
+	want := explain.Codes()
+	slices.Sort(documented)
+	slices.Sort(want)
+	if !slices.Equal(documented, want) {
+		t.Errorf("documented: %v, want %v", documented, want)
+	}
 }
 
 // codes returns the codes of all causes, the nearest first.
