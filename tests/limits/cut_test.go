@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
@@ -43,18 +41,14 @@ func TestPassesAreCutAnywhere(t *testing.T) {
 		before := gateRows(t, f)
 
 		proxy := fixture.NewCuttingProxy(t, f.Url, moment, func() {})
-		const name = "cut"
-		pool := fixture.OpenPool(t, proxy.URL, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["application_name"] = name })
+		pool := fixture.OpenPool(t, proxy.URL, nil)
 		_, err := upkeep.Of(f.EngineOn(t, pool, engine.Config{NoListener: true})).AdmitWaiting(t.Context(), 100)
 		cut := proxy.Cut() // during the pass, and not while the pool is closed
 		pool.Close()
 		if cut == (err == nil) {
 			t.Fatalf("moment %d: cut %v, %v", moment, cut, err)
 		}
-		// The server may still be at a commit whose answer is lost.
-		fixture.Await(t, "the server to end the sessions that were cut", func() bool {
-			return len(fixture.Texts(t, f.Pool, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", name)) == 0
-		})
+		proxy.AwaitSessions()
 		switch admitted := len(fixture.Texts(t, f.Pool, "SELECT 'x' FROM ff_exec_core WHERE ffx_admitted")); {
 		case admitted == 0 && slices.Equal(gateRows(t, f), before):
 			undone++
