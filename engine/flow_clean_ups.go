@@ -29,6 +29,7 @@ type cleanUpCandidate struct {
 	held       bool // blocked by dependencies
 	needs      int  // how many upstreams must succeed
 	open       bool // the end of an upstream has yet to be counted
+	replay     bool // an upstream would have to be replayed
 	staged     bool // an edge to it was never applied
 	upstreams  []pgtype.UUID
 	downstream []pgtype.UUID
@@ -37,7 +38,7 @@ type cleanUpCandidate struct {
 
 // stuck reports whether c can no longer be released or skipped in a flow without new edges and replays.
 func (c *cleanUpCandidate) stuck() bool {
-	return c.held && (!c.open || c.staged || !c.branch && c.needs > len(c.upstreams))
+	return c.held && (!c.open || c.replay || c.staged || !c.branch && c.needs > len(c.upstreams))
 }
 
 // cleanUpsAmong returns the clean-ups among the members in rows.
@@ -53,6 +54,7 @@ func cleanUpsAmong(rows []db.ListCleanUpEdgesRow) []pgtype.UUID {
 		if row.HasEdge {
 			c.upstreams = append(c.upstreams, row.UpstreamEID)
 			c.open = c.open || row.Open
+			c.replay = c.replay || row.Replay
 			c.staged = c.staged || row.Staged
 		}
 	}

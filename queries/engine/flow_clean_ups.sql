@@ -1,8 +1,8 @@
 -- name: ListCleanUpEdges :many
 -- ListCleanUpEdges returns the possible clean-ups of a flow: branches, which wait for the end of other members, and all
 -- members reachable from branches, each with the upstreams the member waits for. k_target: how many upstreams must
--- succeed. held: dependencies block the member. open: the upstream's end is not counted yet. staged: the edge does not
--- count yet. No row: the flow has no clean-up.
+-- succeed. held: dependencies block the member. open: the upstream's end is not counted yet. replay: only a replay of
+-- the upstream can count. staged: the edge does not count yet. No row: the flow has no clean-up.
 --
 -- Used by: engine.CancelFlow, engine.RequestFlowCancel.
 -- Locks: none. The caller holds the flow's exclusive lock. Reads the groups of the flow, and the edges from and to the
@@ -36,7 +36,8 @@ SELECT
     (d.upstream_eid IS NOT NULL)::boolean AS has_edge,
     coalesce(d.upstream_eid, r.execution_id)::uuid AS upstream_eid,
     coalesce(d.policy -> 'applied_at_ms' = 'null'::jsonb, false)::boolean AS staged,
-    coalesce(NOT d.policy ? 'resolved_at_ms' AND u.ended IS NULL, false)::boolean AS open
+    coalesce(NOT d.policy ? 'resolved_at_ms' AND u.ended IS NULL, false)::boolean AS open,
+    coalesce(NOT d.policy ? 'resolved_at_ms' AND u.ended, false)::boolean AS replay
 FROM reached AS r
 LEFT JOIN LATERAL (
     SELECT

@@ -299,6 +299,17 @@ func TestCancelFlowCancelsCleanUpsThatNothingReleases(t *testing.T) {
 		f.Succeed(t, flow, "tidy")
 		f.WantState(t, f.NodeID(flow, "mail"), fixture.StateSkipped)
 	})
+	t.Run("replayed, beside an upstream that runs", func(t *testing.T) {
+		f := fixture.FlowsOn(fixture.NewCloned(t))
+		flow := f.Draw(t, branches, "a>tidy", "a>refund", "b>refund", "tidy>both", "refund>both")
+		f.Succeed(t, flow, "a", "b") // refund is skipped, and so is both
+		fixture.Run(t, upkeep.Of(f.Engine).DispatchCompletions, 2)
+		f.Replay(t, f.NodeID(flow, "both"))
+		f.WantState(t, f.NodeID(flow, "both"), fixture.StateReplayedHeld)
+		wantCancelled(t, f, f.CancelBy(t, flow, state.CancelAll), "both", "tidy")
+		f.Succeed(t, flow, "tidy")
+		f.WantState(t, f.NodeID(flow, "both"), fixture.StateCancelled)
+	})
 	t.Run("quorum of more than there are", func(t *testing.T) {
 		f := fixture.NewFlows(t)
 		flow := f.Draw(t, branches, "a>tidy", "b", "c>b")
