@@ -57,10 +57,12 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/postgres":  {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
+		"ffotel":             {"budget", "engine", "events", "id", "limit", "observe", "operator", "reconcile", "worker"},
 		"fftest":             {"engine", "events", "fferr", "id", "internal/core", "internal/pgtest", "operator", "policy", "reconcile", "state", "worker"},
 		"internal/pgserver":  {},
 		"internal/pgtest":    {"internal/pgserver", "internal/pgtest/container", "schema"},
 
+		"ffotel/internal/board":     {"ffotel"},
 		"internal/pgtest/container": {},
 		"internal/pgtest/progress":  {},
 	}

@@ -1,0 +1,64 @@
+package ffotel
+
+import (
+	"strings"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// labelSets keeps the label sets of one metric, at most [MaxLabelSets] including "other".
+type labelSets struct {
+	names []string
+	other *labelSet
+
+	mu   sync.RWMutex
+	sets map[string]*labelSet
+}
+
+// labelSet is a set of labels with their values.
+type labelSet struct{ option metric.MeasurementOption }
+
+func newLabelSets(names []string) *labelSets {
+	others := make([]string, len(names))
+	for i := range others {
+		others[i] = other
+	}
+	l := &labelSets{names: names, sets: make(map[string]*labelSet)}
+	l.other = l.set(others)
+	return l
+}
+
+// of returns the set with the values, in the order of the metric's labels, or the set of "other" if there are too many.
+func (l *labelSets) of(values ...string) *labelSet {
+	key := strings.Join(values, "\x00")
+	l.mu.RLock()
+	set, ok := l.sets[key]
+	l.mu.RUnlock()
+	if ok {
+		return set
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if set, ok := l.sets[key]; ok {
+		return set
+	}
+	if len(l.sets) >= MaxLabelSets-1 {
+		return l.other
+	}
+	set = l.set(values)
+	l.sets[key] = set
+	return set
+}
+
+// set returns a set without its empty labels.
+func (l *labelSets) set(values []string) *labelSet {
+	attrs := make([]attribute.KeyValue, 0, len(values))
+	for i, value := range values {
+		if value != "" {
+			attrs = append(attrs, attribute.String(l.names[i], strings.ToValidUTF8(value, "?")))
+		}
+	}
+	return &labelSet{metric.WithAttributeSet(attribute.NewSet(attrs...))}
+}
