@@ -179,6 +179,15 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	}
 
 	fmt.Fprintf(e.Log, "Starting embedded PostgreSQL %s.\n", e.version)
+	if err := e.launch(ctx, bin, rec); err != nil {
+		return record{}, nil, err
+	}
+	ref, err := e.join(ctx, rec)
+	return rec, ref, err
+}
+
+// launch starts the server of a record and returns when it accepts sessions.
+func (e *embedded) launch(ctx context.Context, bin string, rec record) error {
 	parameters := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"port":                    strconv.Itoa(rec.Port),
@@ -196,10 +205,9 @@ func (e *embedded) start(ctx context.Context, last record, known bool) (record, 
 	}
 	if err := e.run(ctx, rec.Folder, filepath.Join(bin, "pg_ctl"), args...); err != nil {
 		log, _ := os.ReadFile(filepath.Join(rec.Folder, "log"))
-		return record{}, nil, fmt.Errorf("%w\n%s", err, log)
+		return fmt.Errorf("%w\n%s", err, log)
 	}
-	ref, err := e.join(ctx, rec)
-	return rec, ref, err
+	return nil
 }
 
 // createCluster makes a new folder with an empty database cluster.

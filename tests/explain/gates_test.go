@@ -11,10 +11,9 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/limit"
-	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func declare(t *testing.T, f *fixture.Fixture, spec limit.Spec) {
+func declare(t *testing.T, f *place, spec limit.Spec) {
 	t.Helper()
 	if err := limit.Declare(t.Context(), f.Engine, spec); err != nil {
 		t.Fatal(err)
@@ -25,8 +24,7 @@ func limited(name, key string) func(*engine.ExecutionSpec) {
 	return func(s *engine.ExecutionSpec) { s.Limits = []engine.LimitKey{{Name: name, Key: key}} }
 }
 
-func TestAFullLimitNamesItsHolders(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aFullLimitNamesItsHolders(t *testing.T, f *place) {
 	declare(t, f, limit.Spec{Name: "sync/tenant", Units: 1})
 	holder := f.Start(t, limited("sync/tenant", "ada"))
 	f.Create(t, limited("sync/tenant", "ada"))
@@ -41,8 +39,7 @@ func TestAFullLimitNamesItsHolders(t *testing.T) {
 	want(t, f, x, explain.GateAsleep, true, "has room: 0 of 1 in use", "No background work runs")
 }
 
-func TestAFullRateSaysWhenItHasRoom(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aFullRateSaysWhenItHasRoom(t *testing.T, f *place) {
 	declare(t, f, limit.Spec{Name: "api", Units: 1, Window: time.Minute})
 	f.Start(t, limited("api", ""))
 	x := f.Create(t, limited("api", ""))
@@ -52,8 +49,7 @@ func TestAFullRateSaysWhenItHasRoom(t *testing.T) {
 	want(t, f, x, explain.RateFull, true, "Limit api lets 1 start in 60 s, and all have", "it has room again in 60 s.")
 }
 
-func TestAUsedUpBudgetIsNamed(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aUsedUpBudgetIsNamed(t *testing.T, f *place) {
 	created, err := budget.Create(t.Context(), f.Engine, budget.Spec{
 		Key: "ada, July", Limits: map[string]budget.Limit{"tokens": {Hard: 100}}, ResetEvery: 24 * time.Hour,
 	})

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-// causes returns the causes of an execution.
-func causes(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []explain.Cause {
+// causes returns the causes of an execution, which are the same for all readers.
+func causes(t *testing.T, f *place, x id.ExecutionID) []explain.Cause {
 	t.Helper()
 	why, err := explain.Execution(t.Context(), f.Engine, x)
 	if err != nil {
@@ -23,11 +24,18 @@ func causes(t *testing.T, f *fixture.Fixture, x id.ExecutionID) []explain.Cause 
 	if !why.At.Equal(f.Time()) {
 		t.Errorf("at %s, want %s", why.At, f.Time())
 	}
+	for _, r := range f.readers {
+		r.await(t)
+		other, err := explain.Execution(t.Context(), r.eng, x)
+		if err != nil || !reflect.DeepEqual(other, why) {
+			t.Errorf("%s: %+v, %v; want %+v", r.name, other, err, why)
+		}
+	}
 	return why.Causes
 }
 
 // want fails unless the nearest cause has the code, is certain as given, and has all parts in its text. It returns the cause.
-func want(t *testing.T, f *fixture.Fixture, x id.ExecutionID, code explain.Code, certain bool, parts ...string) explain.Cause {
+func want(t *testing.T, f *place, x id.ExecutionID, code explain.Code, certain bool, parts ...string) explain.Cause {
 	t.Helper()
 	all := causes(t, f, x)
 	if len(all) == 0 {
@@ -77,7 +85,7 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 }
 
 // codes returns the codes of all causes, the nearest first.
-func codes(t *testing.T, f *fixture.Fixture, x id.ExecutionID) string {
+func codes(t *testing.T, f *place, x id.ExecutionID) string {
 	t.Helper()
 	var all []string
 	for _, c := range causes(t, f, x) {

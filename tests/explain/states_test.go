@@ -14,8 +14,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-func TestAnUnknownExecutionIsNotFound(t *testing.T) {
-	f := fixture.NewCloned(t)
+func anUnknownExecutionIsNotFound(t *testing.T, f *place) {
 	x := id.NewExecutionID("a", id.Partitions{})
 	why, err := explain.Execution(t.Context(), f.Engine, x)
 	if err != nil || why.Execution.ID != x || len(why.Causes) != 1 || why.Causes[0].Code != explain.NotFound {
@@ -26,8 +25,7 @@ func TestAnUnknownExecutionIsNotFound(t *testing.T) {
 	}
 }
 
-func TestEndedExecutionsSayHowTheyEnded(t *testing.T) {
-	f := fixture.NewCloned(t)
+func endedExecutionsSayHowTheyEnded(t *testing.T, f *place) {
 	want(t, f, f.Ended(t), explain.EndedSuccess, true, "It succeeded 0 ms ago in attempt 1.")
 
 	failed := f.Start(t)
@@ -42,15 +40,14 @@ func TestEndedExecutionsSayHowTheyEnded(t *testing.T) {
 	want(t, f, cancelled, explain.EndedCancelled, true, "by ada: sent twice.")
 }
 
-func TestASkippedExecutionNamesItsUpstream(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
-	flow := f.Draw(t, nil, "final>after")
-	f.Fail(t, flow, "final")
-	want(t, f.Fixture, f.NodeID(flow, "after"), explain.EndedSkipped, true, `upstream "final" failed`)
+func aSkippedExecutionNamesItsUpstream(t *testing.T, f *place) {
+	flows := fixture.FlowsOn(f.Fixture)
+	flow := flows.Draw(t, nil, "final>after")
+	flows.Fail(t, flow, "final")
+	want(t, f, flows.NodeID(flow, "after"), explain.EndedSkipped, true, `upstream "final" failed`)
 }
 
-func TestARunningExecutionNamesItsWorker(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aRunningExecutionNamesItsWorker(t *testing.T, f *place) {
 	c := f.Start(t)
 	f.Register(t)
 	if err := f.ReportProgress(t.Context(), c.Lease, engine.Progress{Percent: new(40), Message: new("page 4 of 10")}); err != nil {
@@ -67,13 +64,12 @@ func TestARunningExecutionNamesItsWorker(t *testing.T) {
 }
 
 // hold makes a live process hold a background job.
-func hold(t *testing.T, f *fixture.Fixture, job string) {
+func hold(t *testing.T, f *place, job string) {
 	t.Helper()
 	f.Exec(t, "INSERT INTO ffx_job (name, holder, held_until_ms) VALUES ($1, 'w', $2)", job, f.Time().Add(time.Hour).UnixMilli())
 }
 
-func TestDelaysSayUntilWhen(t *testing.T) {
-	f := fixture.NewCloned(t)
+func delaysSayUntilWhen(t *testing.T, f *place) {
 	delayed := f.Create(t, func(s *engine.ExecutionSpec) { s.DelayUntil = f.Time().Add(time.Hour) })
 	f.Advance(time.Minute)
 	c := want(t, f, delayed, explain.Delayed, true, "It is delayed for another 59 min.")
@@ -100,8 +96,7 @@ func TestDelaysSayUntilWhen(t *testing.T) {
 	want(t, f, sleeping.ID, explain.Sleeping, true, `It pauses in step "cool down" for another 2 h.`)
 }
 
-func TestSuspendedExecutionsSayWhatTheyWaitFor(t *testing.T) {
-	f := fixture.NewCloned(t)
+func suspendedExecutionsSayWhatTheyWaitFor(t *testing.T, f *place) {
 	l := f.Suspend(t, engine.Received("approved"), func(s *engine.SuspendSpec) { s.Asked = "Pay 4,000 EUR?" })
 	f.Advance(55 * time.Second)
 	c := want(t, f, l.Execution, explain.Signal, true, `"approved"`, "for 55 s", `asking "Pay 4,000 EUR?"`, "Times out in 59 min.")
@@ -112,8 +107,7 @@ func TestSuspendedExecutionsSayWhatTheyWaitFor(t *testing.T) {
 	want(t, f, l.Execution, explain.WaitOverdue, true, "timed out 55 s ago", "No background work runs")
 }
 
-func TestACallLeadsToTheCauseOfTheCallee(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aCallLeadsToTheCauseOfTheCallee(t *testing.T, f *place) {
 	caller := f.Start(t)
 	spec := engine.ExecutionSpec{Lane: f.Lane + "-elsewhere", Kind: "callee"}
 	called, err := f.Call(t.Context(), engine.CallSpec{Lease: caller.Lease, Name: "resize", Executions: []engine.ExecutionSpec{spec, spec}})
@@ -132,16 +126,15 @@ func TestACallLeadsToTheCauseOfTheCallee(t *testing.T) {
 	}
 }
 
-func TestUpstreamsAreNamedWithTheirStates(t *testing.T) {
-	f := fixture.FlowsOn(fixture.NewCloned(t))
-	flow := f.Draw(t, nil, "busy>final", "flaky>final")
-	want(t, f.Fixture, f.NodeID(flow, "final"), explain.Upstreams, true, "It waits for 2 of 2 upstreams", "busy waiting", "flaky waiting")
-	f.Succeed(t, flow, "busy")
-	want(t, f.Fixture, f.NodeID(flow, "final"), explain.Upstreams, true, "It waits for 1 of 2 upstreams: flaky active.")
+func upstreamsAreNamedWithTheirStates(t *testing.T, f *place) {
+	flows := fixture.FlowsOn(f.Fixture)
+	flow := flows.Draw(t, nil, "busy>final", "flaky>final")
+	want(t, f, flows.NodeID(flow, "final"), explain.Upstreams, true, "It waits for 2 of 2 upstreams", "busy waiting", "flaky waiting")
+	flows.Succeed(t, flow, "busy")
+	want(t, f, flows.NodeID(flow, "final"), explain.Upstreams, true, "It waits for 1 of 2 upstreams: flaky active.")
 }
 
-func TestSequencesNameTheirFirstMember(t *testing.T) {
-	f := fixture.NewCloned(t)
+func sequencesNameTheirFirstMember(t *testing.T, f *place) {
 	in := func(s *engine.ExecutionSpec) {
 		s.Sequence = engine.Sequence{Key: "account 8"}
 		s.Policy = &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
@@ -157,8 +150,7 @@ func TestSequencesNameTheirFirstMember(t *testing.T) {
 	}
 }
 
-func TestOperatorsAreNamed(t *testing.T) {
-	f := fixture.NewCloned(t)
+func operatorsAreNamed(t *testing.T, f *place) {
 	x := f.Create(t)
 	f.Block(t, x, state.PausedByOperator, "legal hold 17")
 	f.Advance(56 * time.Second)
@@ -172,4 +164,16 @@ func TestOperatorsAreNamed(t *testing.T) {
 	if got := codes(t, f, x); got != "blocked_operator lane_paused no_worker" {
 		t.Errorf("%s", got)
 	}
+}
+
+func routesAndLanesBlock(t *testing.T, f *place) {
+	routed, barred := f.Create(t), f.Create(t)
+	f.Block(t, routed, state.WaitingForCapableWorker, "no gpu")
+	f.Block(t, barred, state.PausedByPolicy, "")
+	f.Advance(12 * time.Second)
+	c := want(t, f, routed, explain.BlockedRoute, true, "It was set aside 12 s ago because no worker had its capabilities: no gpu.")
+	if !slices.Contains(c.Do, "ff execution unblock "+routed.Short()) {
+		t.Errorf("%q", c.Do)
+	}
+	want(t, f, barred, explain.BlockedLane, true, "It was blocked with its lane 12 s ago.")
 }

@@ -16,7 +16,7 @@ import (
 func unixMilli(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
 // registered registers the worker of the fixture with some kinds and capabilities.
-func registered(t *testing.T, f *fixture.Fixture, kinds []string, capabilities ...string) {
+func registered(t *testing.T, f *place, kinds []string, capabilities ...string) {
 	t.Helper()
 	f.Register(t, func(w *engine.WorkerRegistration) {
 		w.Kinds, w.Capabilities, w.Concurrency, w.Running = kinds, id.NewCapabilities(capabilities...), 2, 2
@@ -29,8 +29,7 @@ func kind(name string, capabilities ...string) func(*engine.ExecutionSpec) {
 	}
 }
 
-func TestMissingWorkersAreNamed(t *testing.T) {
-	f := fixture.NewCloned(t)
+func missingWorkersAreNamed(t *testing.T, f *place) {
 	x := f.Create(t, kind("reszie"))
 	want(t, f, x, explain.NoWorker, true, "No registered worker claims from lane "+string(f.Lane)+".")
 
@@ -49,8 +48,7 @@ func TestMissingWorkersAreNamed(t *testing.T) {
 	want(t, f, gpu, explain.NoWorker, true)
 }
 
-func TestExecutionsInLineAreCounted(t *testing.T) {
-	f := fixture.NewCloned(t)
+func executionsInLineAreCounted(t *testing.T, f *place) {
 	registered(t, f, nil)
 	first := f.Create(t)
 	want(t, f, first, explain.AboutToStart, false, "It is the first in lane", "2 of 2 places of its workers are taken.")
@@ -62,16 +60,28 @@ func TestExecutionsInLineAreCounted(t *testing.T) {
 	want(t, f, second, explain.InLine, true, "2 executions of lane", "1 by priority")
 }
 
-func TestALostQueueEntryIsNoticed(t *testing.T) {
-	f := fixture.NewCloned(t)
+func aLostQueueEntryIsNoticed(t *testing.T, f *place) {
 	registered(t, f, nil)
 	x := f.Create(t)
 	f.Exec(t, "DELETE FROM ffx_ready")
 	want(t, f, x, explain.NoQueueEntry, true, "its queue entry is missing")
 }
 
+func aGrantNamesItsWorker(t *testing.T, f *place) {
+	f.SeedKey(t, "k1", fixture.Columns{})
+	registered(t, f, nil)
+	x := f.Create(t)
+	f.Issue(t, x)
+	want(t, f, x, explain.Granted, false, "It is granted to worker "+f.Name+" for another 60 s.")
+	f.Advance(10 * time.Second)
+	c := want(t, f, x, explain.Granted, true, "for another 50 s.")
+	if c.Facts["worker"] != f.Name || !c.Until.Equal(f.Time().Add(50*time.Second)) {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestALockedRowNamesItsSession(t *testing.T) {
-	f := fixture.NewCloned(t)
+	f := &place{Fixture: fixture.NewCloned(t)}
 	registered(t, f, nil)
 	x := f.Create(t)
 	tx := f.BeginTx(t)
