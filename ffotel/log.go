@@ -13,7 +13,7 @@ import (
 // execution, kind and attempt of the run, and trace_id and span_id of the span. They stand outside all groups. A record that
 // already has the attribute execution gets no other one, as the worker's own records.
 //
-// The worker must have been configured for it. The context is the one given to the logger: use InfoContext and its
+// The worker must have been configured by [Instrument]. The context is the one given to the logger: use InfoContext and its
 // like.
 func Handler(next slog.Handler) slog.Handler { return &handler{base: next, next: next} }
 
@@ -49,16 +49,23 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 func (h *handler) attrs(ctx context.Context, record *slog.Record) []slog.Attr {
 	var attrs []slog.Attr
 	if run, ok := currentOf(ctx); ok && !h.known && !hasExecution(record) {
-		attrs = append(attrs, slog.String(logExecution, run.work.ID.String()), slog.String("kind", run.work.Kind),
-			slog.Int("attempt", run.work.Lease.Attempt))
+		attrs = append(attrs, slog.String(logExecution, run.work.ID.String()), slog.String(logKind, run.work.Kind),
+			slog.Int(logAttempt, run.work.Lease.Attempt))
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
-		attrs = append(attrs, slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String()))
+		attrs = append(attrs, slog.String(logTrace, span.TraceID().String()), slog.String(logSpan, span.SpanID().String()))
 	}
 	return attrs
 }
 
-const logExecution = "execution"
+// Attributes of log records.
+const (
+	logExecution = "execution"
+	logKind      = "kind"
+	logAttempt   = "attempt"
+	logTrace     = "trace_id"
+	logSpan      = "span_id"
+)
 
 func hasExecution(record *slog.Record) (found bool) {
 	record.Attrs(func(a slog.Attr) bool {

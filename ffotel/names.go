@@ -5,19 +5,13 @@ import "strings"
 // scope is the name of the tracer and the meter.
 const scope = "github.com/flowfabric/flowfabric-go/ffotel"
 
-// TraceparentTag is the tag of an execution with its creator's W3C traceparent.
+// TraceparentTag is the tag of an execution with its creator's W3C traceparent, set by [Instrument].
 const TraceparentTag = "flowfabric.traceparent"
 
-// Spans. A kind or the name of a step follows the name.
+// Spans. The kind follows the name.
 const (
 	spanCreate  = "create"
 	spanProcess = "process"
-	spanStep    = "step"
-	spanTurn    = "turn"
-	spanCall    = "call"
-	spanSignal  = "signal"
-
-	sleep = "sleep" // a form of a part without a span
 )
 
 // Span is a kind of span.
@@ -31,10 +25,6 @@ func Spans() []Span {
 	return []Span{
 		{spanCreate + " {kind}", "an execution is created; ends before the transaction commits"},
 		{spanProcess + " {kind}", "a handler runs"},
-		{spanStep + " {name}", "a step does its work; a stored result has no span"},
-		{spanTurn + " {name}", "a turn does its work and commits"},
-		{spanCall + " {name}", "a handler calls executions"},
-		{spanSignal + " {name}", "a handler awaits a signal"},
 	}
 }
 
@@ -53,10 +43,6 @@ const (
 	attrAttempt    = "flowfabric.attempt"
 	attrResumed    = "flowfabric.resumed"
 	attrSettlement = "flowfabric.settlement"
-	attrClass      = "flowfabric.class"
-	attrCategory   = "flowfabric.category"
-	attrRetryAt    = "flowfabric.retry_at"
-	attrContinues  = "flowfabric.continues"
 	attrLink       = "flowfabric.link"
 )
 
@@ -64,10 +50,9 @@ const (
 const (
 	system = "flowfabric"
 
-	linkCreator  = "creator"
-	linkPrevious = "previous_run"
-	linkSender   = "sender"
-	linkUpstream = "upstream"
+	errorTypeOther = "_OTHER"
+
+	linkCreator = "creator"
 
 	other = "other" // the labels of a metric with too many sets
 )
@@ -77,15 +62,10 @@ const (
 	labelLane       = "flowfabric.lane"
 	labelKind       = "flowfabric.kind"
 	labelSettlement = "flowfabric.settlement"
-	labelClass      = "flowfabric.class"
-	labelForm       = "flowfabric.form"
-	labelOutcome    = "flowfabric.outcome"
-	labelJob        = "flowfabric.job"
 	labelLimit      = "flowfabric.limit"
 	labelNamespace  = "flowfabric.namespace"
 	labelDimension  = "flowfabric.dimension"
 	labelConsumer   = "flowfabric.consumer"
-	labelErrorType  = attrErrorType
 )
 
 // MaxLabelSets is the number of label sets of a metric in a process. Further sets are counted in one set, whose labels are
@@ -125,16 +105,9 @@ func (m Metric) Prometheus() string {
 
 // The metrics.
 var (
-	metricWait  = Metric{"flowfabric.wait.duration", Histogram, "s", "from the time an execution could be claimed to the start of its handler", []string{labelLane, labelKind}}
-	metricRun   = Metric{"flowfabric.run.duration", Histogram, "s", "running time of a handler", []string{labelLane, labelKind, labelSettlement}}
-	metricStep  = Metric{"flowfabric.step.duration", Histogram, "s", "running time of a part of a handler: a step, turn, call, sleep or signal", []string{labelLane, labelKind, labelForm}}
-	metricClaim = Metric{"flowfabric.claim.duration", Histogram, "s", "duration of a claim", []string{labelLane, labelErrorType}}
+	metricRun = Metric{"flowfabric.run.duration", Histogram, "s", "running time of a handler", []string{labelLane, labelKind, labelSettlement}}
 
-	metricCreated    = Metric{"flowfabric.executions.created", Counter, "{execution}", "executions created", []string{labelLane, labelKind}}
-	metricSettled    = Metric{"flowfabric.executions.settled", Counter, "{run}", "runs of handlers by their settlement and the class of their error", []string{labelLane, labelKind, labelSettlement, labelClass}}
-	metricLeasesLost = Metric{"flowfabric.leases.lost", Counter, "{lease}", "leases a worker lost while it ran the handler", nil}
-	metricSignals    = Metric{"flowfabric.signals", Counter, "{signal}", "signals sent", []string{labelOutcome}}
-	metricJobsFailed = Metric{"flowfabric.jobs.failed", Counter, "{call}", "failed calls of background jobs", []string{labelJob}}
+	metricSettled = Metric{"flowfabric.executions.settled", Counter, "{run}", "runs of handlers by their settlement", []string{labelLane, labelKind, labelSettlement}}
 
 	metricWaiting   = Metric{"flowfabric.executions.waiting", Gauge, "{execution}", "executions that can be claimed, counted up to 10,000", []string{labelLane}}
 	metricOldest    = Metric{"flowfabric.executions.oldest", Gauge, "s", "how long the oldest waiting execution has waited", []string{labelLane}}
@@ -152,8 +125,7 @@ var (
 // Metrics returns the metrics of [RunGauges].
 func Metrics() []Metric {
 	return []Metric{
-		metricWait, metricRun, metricStep, metricClaim,
-		metricCreated, metricSettled, metricLeasesLost, metricSignals, metricJobsFailed,
+		metricRun, metricSettled,
 		metricWaiting, metricOldest, metricActive, metricLimited, metricPaused, metricFree, metricUnits,
 		metricBudget, metricUsedUp, metricLag, metricRetention,
 	}

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options configures [RunGauges]. The zero value of every field is its default.
+// Options configures [Instrument] and [RunGauges]. The zero value of every field is its default.
 type Options struct {
 	// TracerProvider and MeterProvider are where spans and metrics go. Default: the global ones.
 	TracerProvider trace.TracerProvider

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -129,7 +130,7 @@ func complete(block, where string) ([]byte, error) {
 		if name == "v5" {
 			name = "pgx"
 		}
-		if strings.Contains(body, name+".") {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
 			fmt.Fprintf(&out, "%q\n", path)
 		}
 	}

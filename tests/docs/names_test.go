@@ -17,12 +17,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/yuin/goldmark/ast"
 
+	"github.com/flowfabric/flowfabric-go/ffotel"
 	"github.com/flowfabric/flowfabric-go/internal/pgtest"
 )
 
 // foreign are words in backticks that are not of this project or of PostgreSQL, with their origins.
 var foreign = map[string]string{
-	"psql": "PostgreSQL's client", "pg_restore --disable-triggers": "PostgreSQL's tool", "ClientRead": "a wait event of PostgreSQL",
+	"OTEL_EXPORTER_OTLP_ENDPOINT": "OpenTelemetry",
+	"psql":                        "PostgreSQL's client", "pg_restore --disable-triggers": "PostgreSQL's tool", "ClientRead": "a wait event of PostgreSQL",
 	"tcp_keepalives_…": "settings of PostgreSQL", "COPY": "SQL", "LISTEN": "SQL",
 	"query_timeout": "PgBouncer", "max_prepared_statements": "PgBouncer",
 	"citus.enable_ddl_propagation": "Citus", "undistribute_table": "Citus",
@@ -110,6 +112,16 @@ func readNames(t *testing.T) *names {
 	}
 	for match := range matches(t, "cmd/ff/*.go", `"([a-z_]+)"`) {
 		n.literals[match] = true // the texts that ff prints, and its commands
+	}
+	for match := range matches(t, "ffotel/names.go", `"([^"]+)"`) { // names of telemetry, in their short form and in Prometheus
+		n.literals[match], n.literals[strings.TrimPrefix(match, "flowfabric.")] = true, true
+		n.literals[strings.ReplaceAll(match, ".", "_")] = true
+	}
+	for _, m := range ffotel.Metrics() {
+		n.literals[m.Prometheus()] = true
+	}
+	for _, span := range ffotel.Spans() {
+		n.literals[span.Name] = true
 	}
 	for match := range matches(t, "review/internal/rule/*.go", `Name: "([a-z-]+)"`) {
 		n.literals[match] = true // rules of reviews

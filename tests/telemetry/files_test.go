@@ -2,7 +2,9 @@ package telemetry
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -121,5 +123,37 @@ func TestAlertsParse(t *testing.T) {
 	}
 	if rules < 5 {
 		t.Errorf("%d rules", rules)
+	}
+}
+
+// docs/telemetry.md has a row for each span and metric, and no other.
+func TestDocumentedSpansAndMetrics(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/telemetry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, span := range ffotel.Spans() {
+		want = append(want, fmt.Sprintf("| `%s` | %s |", span.Name, span.Description))
+	}
+	for _, m := range ffotel.Metrics() {
+		labels := "none"
+		for i, label := range m.Labels {
+			if label = "`" + strings.TrimPrefix(label, "flowfabric.") + "`"; i > 0 {
+				label = labels + ", " + label
+			}
+			labels = label
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s: %s | `%s` | %s |", m.Name, m.Instrument, m.Description, m.Unit, labels))
+	}
+	got := regexp.MustCompile("(?m)^\\| `.*$").FindAllString(string(page), -1)
+	if len(got) != len(want) {
+		t.Errorf("%d rows, want %d", len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Errorf("row %s\nwant %s", got[i], want[i])
+		}
 	}
 }

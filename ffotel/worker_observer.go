@@ -1,0 +1,104 @@
+package ffotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+// maxDescription is the largest description of a failed span, in bytes.
+const maxDescription = 1024
+
+// workerObserver reports the runs of a worker's handlers.
+type workerObserver struct {
+	*instruments
+	tracer trace.Tracer
+	parent bool
+	next   worker.Hooks // nil: none
+}
+
+func (o *workerObserver) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+	var reportNext func(worker.Report)
+	if o.next != nil {
+		ctx, reportNext = o.next.Begin(ctx, work)
+	}
+	lane := string(work.Lease.Lane)
+	ctx, span := o.startRun(ctx, work)
+	ctx = context.WithValue(ctx, currentKey{}, current{work, span})
+	return ctx, func(report worker.Report) {
+		if reportNext != nil {
+			defer reportNext(report)
+		}
+		settlement := string(report.Settlement)
+		o.run.record(ctx, report.Ran, lane, work.Kind, settlement)
+		o.settled.add(ctx, 1, lane, work.Kind, settlement)
+		endRun(span, &report)
+	}
+}
+
+// startRun starts the span of a handler's run.
+func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (context.Context, trace.Span) {
+	attrs := append(make([]attribute.KeyValue, 0, 16),
+		attribute.String(attrSystem, system),
+		attribute.String(attrOperation, spanProcess),
+		attribute.String(attrOperationType, "process"),
+		attribute.String(attrDestination, string(work.Lease.Lane)),
+		attribute.String(attrMessage, work.ID.String()),
+		attribute.String(attrClient, string(work.Lease.Instance)),
+		attribute.String(attrKind, work.Kind),
+		attribute.Int(attrAttempt, work.Lease.Attempt),
+	)
+	if work.Flow != nil {
+		attrs = append(attrs, attribute.String(attrConversation, work.Flow.String()))
+	}
+	if work.Resumed {
+		attrs = append(attrs, attribute.Bool(attrResumed, true))
+	}
+	var links []trace.Link
+	creator, created := linkTo(work.Tags[TraceparentTag], linkCreator)
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...)}
+	switch {
+	case o.parent && created:
+		ctx = trace.ContextWithRemoteSpanContext(ctx, creator.SpanContext)
+	case created:
+		links = append(links, creator)
+		options = append(options, trace.WithNewRoot())
+	default:
+		options = append(options, trace.WithNewRoot())
+	}
+	return o.tracer.Start(ctx, spanProcess+" "+work.Kind, append(options, trace.WithLinks(links...))...)
+}
+
+// endRun ends the span of a run with its outcome.
+func endRun(span trace.Span, report *worker.Report) {
+	defer span.End()
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String(attrSettlement, string(report.Settlement)))
+	switch report.Settlement {
+	case worker.Retrying, worker.Failed, worker.Abandoned:
+		if !errors.Is(report.Err, worker.ErrCancelled) {
+			fail(span, report.Err)
+		}
+	}
+}
+
+// fail marks a span as failed.
+func fail(span trace.Span, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if len(text) > maxDescription {
+		text = text[:maxDescription]
+	}
+	span.SetStatus(codes.Error, toValid(text))
+	span.SetAttributes(attribute.String(attrErrorType, errorTypeOther))
+}

@@ -1,0 +1,197 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/ffotel"
+	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/worker"
+)
+
+type (
+	order struct{ Card, Item string }
+	mail  struct{ To string }
+)
+
+var (
+	fulfil   = engine.Kind[order, string]{Name: "fulfil", Lane: "orders"}
+	notify   = engine.Kind[mail, struct{}]{Name: "notify"}
+	approved = engine.Signal[string]{Name: "approved"}
+)
+
+// shop is a kit with an order service, and its telemetry.
+type shop struct {
+	*fftest.Kit
+	*exporter
+	spans  *tracetest.InMemoryExporter
+	tracer trace.Tracer
+}
+
+func newShop(t *testing.T, opts ffotel.Options) *shop {
+	t.Helper()
+	t.Parallel()
+	s := &shop{exporter: newExporter(t), spans: tracetest.NewInMemoryExporter()}
+	provider := sdk.NewTracerProvider(sdk.WithSyncer(s.spans))
+	s.tracer = provider.Tracer("shop")
+	opts.TracerProvider, opts.MeterProvider = provider, s.exporter
+	instrument := func(engineConfig *engine.Config, workerConfig *worker.Config) {
+		if err := ffotel.Instrument(engineConfig, workerConfig, opts); err != nil {
+			t.Error(err)
+		}
+	}
+	s.Kit = fftest.New(t, fftest.SQL("CREATE TABLE stock (item text)"),
+		fftest.EngineConfig(func(cfg *engine.Config) { instrument(cfg, nil) }),
+		fftest.WorkerConfig(func(cfg *worker.Config) { instrument(nil, cfg) }))
+	worker.Handle(s.Worker, notify, func(context.Context, worker.Job[mail]) (struct{}, error) { return struct{}{}, nil })
+	worker.Handle(s.Worker, fulfil, handleOrder)
+	return s
+}
+
+// handleOrder fails in its first attempt, then waits for the approval and sends a mail.
+func handleOrder(ctx context.Context, job worker.Job[order]) (string, error) {
+	charge, err := worker.Step(ctx, job, "charge", func(context.Context) (string, error) { return "charge of " + job.Args.Card, nil })
+	if err != nil {
+		return "", err
+	}
+	_, err = worker.StepTx(ctx, job, "book", func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		_, err := tx.Exec(ctx, "INSERT INTO stock VALUES ($1)", job.Args.Item)
+		return struct{}{}, err
+	})
+	if err != nil {
+		return "", err
+	}
+	if job.Lease.Attempt == 0 {
+		return "", errors.New("the process had a bad day")
+	}
+	by, err := approved.Await(ctx, job, engine.Wait{})
+	if err != nil {
+		return "", err
+	}
+	_, err = worker.Call(ctx, job, "mail", notify, mail{job.Args.Card})
+	return charge + ", approved by " + by, err
+}
+
+// run lets an order be created, fail once, be approved and mailed.
+func (s *shop) run(t *testing.T) {
+	t.Helper()
+	ctx, request := s.tracer.Start(t.Context(), "POST /orders")
+	created, err := fulfil.Create(ctx, s.Engine, order{"secret card", "lamp"})
+	request.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Drain()
+	s.Advance(time.Hour) // the retry
+	s.Drain()
+	ctx, request = s.tracer.Start(t.Context(), "POST /approvals")
+	if err = approved.Send(ctx, s.Engine, created.ID, "grace"); err != nil {
+		t.Fatal(err)
+	}
+	request.End()
+	s.Drain()
+	fftest.RequireResult(t, s.Kit, fulfil, created.ID, "charge of secret card, approved by grace")
+}
+
+// drawn returns the spans as a tree for each trace. Ids are numbered, and times left out.
+func drawn(spans tracetest.SpanStubs) string {
+	names := make(map[trace.SpanID]string)
+	for i, span := range spans {
+		names[span.SpanContext.SpanID()] = fmt.Sprintf("%d", i+1)
+	}
+	ids := make(map[string]string)
+	number := func(key, value string) string {
+		if !slices.Contains([]string{"messaging.message.id", "messaging.client.id", "messaging.message.conversation_id"}, key) {
+			return value
+		}
+		if ids[value] == "" {
+			ids[value] = fmt.Sprintf("%s-%d", key[strings.LastIndex(key, ".")+1:], len(ids)+1)
+		}
+		return ids[value]
+	}
+	var text strings.Builder
+	var draw func(parent trace.SpanID, in trace.TraceID, depth int)
+	draw = func(parent trace.SpanID, in trace.TraceID, depth int) {
+		for _, span := range byStart(spans) {
+			if span.Parent.SpanID() != parent || span.SpanContext.TraceID() != in {
+				continue
+			}
+			indent := strings.Repeat("  ", depth)
+			fmt.Fprintf(&text, "%s%s [%s] %s\n", indent, span.Name, names[span.SpanContext.SpanID()], span.SpanKind)
+			for _, attr := range span.Attributes {
+				value := attr.Value.Emit()
+				if attr.Key == "flowfabric.retry_at" {
+					value = "…"
+				}
+				fmt.Fprintf(&text, "%s    %s: %s\n", indent, attr.Key, number(string(attr.Key), value))
+			}
+			for _, link := range span.Links {
+				fmt.Fprintf(&text, "%s    link to [%s]: %s\n", indent, names[link.SpanContext.SpanID()], link.Attributes[0].Value.Emit())
+			}
+			if span.Status.Description != "" {
+				fmt.Fprintf(&text, "%s    %s: %s\n", indent, span.Status.Code, span.Status.Description)
+			}
+			draw(span.SpanContext.SpanID(), in, depth+1)
+		}
+	}
+	drawn := make(map[trace.TraceID]bool)
+	for _, span := range byStart(spans) {
+		if in := span.SpanContext.TraceID(); !drawn[in] {
+			drawn[in] = true
+			fmt.Fprintf(&text, "trace %d\n", len(drawn))
+			draw(trace.SpanID{}, in, 1)
+		}
+	}
+	return text.String()
+}
+
+// byStart returns the spans in the order of their start.
+func byStart(spans tracetest.SpanStubs) tracetest.SpanStubs {
+	return slices.SortedStableFunc(slices.Values(spans), func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
+}
+
+// TestTraceOfAnOrder compares the spans of an order with a file. Set FF_GOLDEN=1 to write it.
+func TestTraceOfAnOrder(t *testing.T) {
+	for name, opts := range map[string]ffotel.Options{"links": {}, "parent": {Parent: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, opts)
+			s.run(t)
+			got, file := drawn(byStart(s.spans.GetSpans())), "testdata/order_"+name+".txt"
+			if os.Getenv("FF_GOLDEN") != "" {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || got != string(want) {
+				t.Errorf("%v\n%s", err, got)
+			}
+			if strings.Contains(got, "secret") {
+				t.Error("a span has a payload")
+			}
+		})
+	}
+}
+
+func TestMetricsOfAnOrder(t *testing.T) {
+	s := newShop(t, ffotel.Options{})
+	s.run(t)
+	got := s.scrape(t)
+	want(t, got, 1, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=retrying")
+	want(t, got, 2, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=suspended")
+	want(t, got, 1, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=completed")
+	want(t, got, 1, "flowfabric_executions_settled_total", "lane=default", "kind=notify", "settlement=completed")
+	want(t, got, 1, "flowfabric_run_duration_seconds", "lane=default", "kind=notify", "settlement=completed")
+}
