@@ -166,7 +166,16 @@ func (f *facts) locked() []Cause {
 		transaction += " for " + span(age)
 		c.Since, c.Certain = f.at().Add(-age), age > late
 	}
-	c.Text = fmt.Sprintf("Session %d (%s%s) holds its row; workers pass over it until then.", f.around.LockedBy, name, transaction)
+	holds := fmt.Sprintf("Session %d (%s%s) holds its row", f.around.LockedBy, name, transaction)
+	if n := int(f.around.LockSharers); n > 0 {
+		c.Certain = false
+		c.Facts["sharers"] = strconv.Itoa(n)
+		holds = fmt.Sprintf("Session %d (%s%s) probably shares a lock on its row", f.around.LockedBy, name, transaction)
+		if n > 1 {
+			holds += " with " + count(n-1, "other session")
+		}
+	}
+	c.Text = holds + "; workers pass over it until then."
 	c.Do = []string{fmt.Sprintf(`psql -c "SELECT pg_cancel_backend(%d)"`, f.around.LockedBy)}
 	return []Cause{c}
 }

@@ -31,6 +31,7 @@ SELECT
     coalesce(l.pid, 0)::integer AS locked_by,
     coalesce(l.application_name, '')::text AS locked_by_name,
     coalesce(l.age_ms, -1)::bigint AS locked_for_ms,
+    coalesce(l.sharers, 0)::integer AS lock_sharers,
     coalesce(f.attempt_index, -1)::integer AS failed_attempt,
     coalesce(f.reason, '')::text AS failure,
     coalesce(e.raw_fields ->> 'progress_pct', '')::text AS progress,
@@ -77,11 +78,13 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS g ON true
 LEFT JOIN LATERAL (
-    -- An open transaction with a lock on the row. Several sharers have an id of their own instead.
+    -- An open transaction with a lock on the row: xmax is its id, or the id of a set of sharers. Numbers of both kinds overlap, so a
+    -- sharer is a guess. The bounds of the table's sets keep the function from an error.
     SELECT
         t.pid,
         a.application_name,
-        extract(epoch FROM clock_timestamp() - a.xact_start) * 1000 AS age_ms
+        extract(epoch FROM clock_timestamp() - a.xact_start) * 1000 AS age_ms,
+        CASE WHEN t.transactionid = e.xmax THEN 0 ELSE count(*) OVER () END AS sharers
     FROM pg_catalog.pg_locks AS t
     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = t.pid
     WHERE
@@ -89,7 +92,22 @@ LEFT JOIN LATERAL (
         AND t.locktype = 'transactionid'
         AND t.mode = 'ExclusiveLock'
         AND t.granted
-        AND t.transactionid = e.xmax
+        AND (
+            t.transactionid = e.xmax
+            OR t.transactionid IN (
+                SELECT m.xid
+                FROM pg_catalog.pg_class AS c
+                CROSS JOIN LATERAL pg_catalog.pg_get_multixact_members(
+                    CASE WHEN mxid_age(e.xmax) BETWEEN 1 AND mxid_age(c.relminmxid) THEN e.xmax END
+                ) AS m (xid, mode)
+                WHERE
+                    c.oid = e.tableoid
+                    AND m.mode <> 'keysh'
+            )
+        )
+    ORDER BY
+        t.transactionid = e.xmax DESC,
+        a.xact_start
     LIMIT 1
 ) AS l ON true
 LEFT JOIN LATERAL (

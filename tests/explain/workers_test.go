@@ -1,9 +1,13 @@
 package explain
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/explain"
@@ -94,5 +98,33 @@ func TestALockedRowNamesItsSession(t *testing.T) {
 	}
 	t.Log(c.Text)
 	fixture.Commit(t, tx)
+	want(t, f, x, explain.AboutToStart, false)
+}
+
+// Several sessions that share a lock have one id together, which is a guess. Key locks, as of foreign keys, stop no worker.
+func TestSharersOfARowAreAGuess(t *testing.T) {
+	f := &place{Fixture: fixture.NewCloned(t)}
+	registered(t, f, nil)
+	x, keyed := f.Create(t), f.Create(t)
+	lock := "SELECT FROM ff_exec_core WHERE partition_key = $1 AND execution_id = $2 FOR "
+	first, second := f.BeginTx(t), f.BeginTx(t)
+	for i, tx := range []pgx.Tx{first, second} {
+		fixture.ExecIn(t, tx, fmt.Sprintf("SET LOCAL application_name = 'report %d'", i+1))
+		fixture.ExecIn(t, tx, lock+"SHARE", x.Partition(), x.UUID())
+		fixture.ExecIn(t, tx, lock+"KEY SHARE", keyed.Partition(), keyed.UUID())
+	}
+	c := want(t, f, x, explain.Locked, false, "report 1", "probably shares a lock on its row with 1 other session; workers pass over it")
+	if c.Facts["sharers"] != "2" {
+		t.Errorf("%+v", c)
+	}
+	if got := codes(t, f, keyed); strings.Contains(got, string(explain.Locked)) {
+		t.Errorf("%s", got)
+	}
+	if claimed, err := f.Claim(t.Context(), f.Worker(), 2); err != nil || len(claimed) != 1 || claimed[0].ID != keyed {
+		t.Errorf("claimed %+v, %v", claimed, err)
+	}
+	fixture.Commit(t, first)
+	want(t, f, x, explain.Locked, false, "report 2", "probably shares a lock on its row; workers")
+	fixture.Commit(t, second)
 	want(t, f, x, explain.AboutToStart, false)
 }
