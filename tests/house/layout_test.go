@@ -1,10 +1,13 @@
 package house
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/modfile"
 
 	"github.com/flowfabric/flowfabric-go/tests/internal/checkout"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -121,6 +124,36 @@ func TestLayoutUserDependencies(t *testing.T) {
 	for _, line := range checkout.List(t, "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...") {
 		if line != "" && !slices.Contains(allowed, line) {
 			t.Errorf("the root's module depends on %s", line)
+		}
+	}
+}
+
+// TestLayoutDirectRequirements holds what the library and its telemetry require themselves, which becomes the user's.
+func TestLayoutDirectRequirements(t *testing.T) {
+	t.Parallel()
+	for folder, want := range map[string][]string{
+		"": {"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/puddle/v2", "github.com/netresearch/go-cron"},
+		"ffotel": {
+			fixture.Module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
+		},
+	} {
+		name := filepath.Join(checkout.Root(t), folder, "go.mod")
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := modfile.Parse(name, text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, require := range file.Require {
+			if !require.Indirect {
+				got = append(got, require.Mod.Path)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s requires %q, want %q", name, got, want)
 		}
 	}
 }
