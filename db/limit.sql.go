@@ -509,6 +509,129 @@ func (q *Queries) ListLimitRules(ctx context.Context, db DBTX, arg ListLimitRule
 	return items, nil
 }
 
+const listLimitUse = `-- name: ListLimitUse :many
+WITH opened AS MATERIALIZED (
+    -- Admissions not known to have ended.
+    SELECT
+        t.partition_key,
+        t.gate_id,
+        t.units,
+        t.execution_partition_key,
+        t.execution_id
+    FROM ffx_gate_use AS t
+    WHERE NOT t.settled
+    ORDER BY
+        t.partition_key,
+        t.gate_id,
+        t.admitted_at_ms,
+        t.execution_id
+    LIMIT $1::int
+),
+queued AS MATERIALIZED (
+    -- Executions waiting for a limit.
+    SELECT w.gate_id
+    FROM ffx_waiting AS w
+    WHERE NOT w.is_budget
+    LIMIT $1::int
+),
+used AS (
+    -- Units in use by key.
+    SELECT
+        o.partition_key,
+        o.gate_id,
+        sum(o.units) AS in_use,
+        0::bigint AS waiting
+    FROM opened AS o
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = o.execution_partition_key
+            AND e.execution_id = o.execution_id
+            AND e.ffx_admitted
+        LIMIT 1
+    ) AS h
+    GROUP BY
+        o.partition_key,
+        o.gate_id
+    UNION ALL
+    SELECT
+        get_byte(uuid_send(q.gate_id), 0)::smallint AS partition_key,
+        q.gate_id,
+        0::numeric AS in_use,
+        count(*) AS waiting
+    FROM queued AS q
+    GROUP BY q.gate_id
+)
+SELECT
+    g.namespace,
+    g.limit_name::text AS name,
+    max(u.in_use)::bigint AS in_use,
+    sum(u.waiting)::bigint AS waiting,
+    (
+        (SELECT count(*) FROM opened) >= $1::int
+        OR (SELECT count(*) FROM queued) >= $1::int
+    )::boolean AS partial
+FROM used AS u
+CROSS JOIN LATERAL (
+    SELECT
+        t.namespace,
+        t.limit_name
+    FROM ffx_gate AS t
+    WHERE
+        t.partition_key = u.partition_key
+        AND t.gate_id = u.gate_id
+        AND t.limit_name IS NOT NULL
+    LIMIT 1
+) AS g
+GROUP BY
+    g.namespace,
+    g.limit_name
+ORDER BY
+    g.namespace,
+    g.limit_name
+`
+
+type ListLimitUseRow struct {
+	Namespace string
+	Name      string
+	InUse     int64
+	Waiting   int64
+	Partial   bool
+}
+
+// ListLimitUse returns the limits with keys in use, with the units in use of the fullest key and the number of waiting
+// executions, among the first max_counted open admissions and the first max_counted waiting executions of all limits.
+// partial: there are more, so the numbers are lower bounds. A limit without both has no row.
+//
+// Used by: limit.InUse.
+// Locks: none; spans partitions.
+func (q *Queries) ListLimitUse(ctx context.Context, db DBTX, maxCounted int32) ([]ListLimitUseRow, error) {
+	rows, err := db.Query(ctx, listLimitUse, maxCounted)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLimitUseRow
+	for rows.Next() {
+		var i ListLimitUseRow
+		if err := rows.Scan(
+			&i.Namespace,
+			&i.Name,
+			&i.InUse,
+			&i.Waiting,
+			&i.Partial,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listLimits = `-- name: ListLimits :many
 SELECT
     -- The columns of a limit l.

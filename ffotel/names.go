@@ -116,6 +116,8 @@ var (
 	metricFree      = Metric{"flowfabric.places.free", Gauge, "{place}", "handlers that the registered workers could run beside those they run", nil}
 	metricLimited   = Metric{"flowfabric.executions.limited", Gauge, "{execution}", "executions that wait for a budget or a limit, counted up to 10,000 in all lanes", []string{labelLane}}
 	metricUnits     = Metric{"flowfabric.limit.units", Gauge, "{unit}", "units of a limit, for each key", []string{labelNamespace, labelLimit}}
+	metricUsed      = Metric{"flowfabric.limit.used", Gauge, "{unit}", "units in use of the limit's fullest key, counted up to 10,000 in all limits", []string{labelNamespace, labelLimit}}
+	metricQueued    = Metric{"flowfabric.limit.waiting", Gauge, "{execution}", "executions waiting for the limit, counted up to 10,000 in all limits", []string{labelNamespace, labelLimit}}
 	metricBudget    = Metric{"flowfabric.budget.left", Gauge, "1", "what is left of the budget closest to its hard limit", []string{labelDimension}}
 	metricUsedUp    = Metric{"flowfabric.budgets.exhausted", Gauge, "{budget}", "budgets that have reached a hard limit", []string{labelDimension}}
 	metricLag       = Metric{"flowfabric.consumer.lag", Gauge, "{event}", "events that a consumer of events has not handled yet: an upper bound", []string{labelConsumer}}
@@ -126,7 +128,7 @@ var (
 func Metrics() []Metric {
 	return []Metric{
 		metricRun, metricSettled,
-		metricWaiting, metricOldest, metricActive, metricLimited, metricPaused, metricFree, metricUnits,
+		metricWaiting, metricOldest, metricActive, metricLimited, metricPaused, metricFree, metricUnits, metricUsed, metricQueued,
 		metricBudget, metricUsedUp, metricLag, metricRetention,
 	}
 }

@@ -105,9 +105,18 @@ func (r *reading) limits(ctx context.Context, eng *engine.Engine) error {
 		if err != nil {
 			return err
 		}
-		r.largest(&metricUnits, float64(state.Units), string(state.Namespace), state.Name)
+		namespace, name := string(state.Namespace), state.Name
+		r.largest(&metricUnits, float64(state.Units), namespace, name)
+		r.add(&metricUsed, 0, namespace, name)
+		r.add(&metricQueued, 0, namespace, name)
 	}
-	return nil
+	used, err := limit.InUse(ctx, eng)
+	for i := range used {
+		namespace, name := string(used[i].Namespace), used[i].Name.Name
+		r.largest(&metricUsed, float64(used[i].InUse), namespace, name)
+		r.add(&metricQueued, float64(used[i].Waiting), namespace, name)
+	}
+	return err
 }
 
 func (r *reading) budgets(ctx context.Context, eng *engine.Engine) error {

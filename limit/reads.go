@@ -145,3 +145,31 @@ func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, err
 		}, row.Found, nil
 	})
 }
+
+// Total is the use of a limit over its keys.
+type Total struct {
+	Name
+	InUse   int  // units in use of the fullest key
+	Waiting int  // executions waiting for any key
+	Partial bool // the database has more admissions and waiting executions than were counted: both are lower bounds
+}
+
+// InUse returns the limits with units in use or with waiting executions, by namespace and name. It counts up to
+// [engine.MaxCounted] units and as many waiting executions of all limits.
+//
+// One statement; takes no locks.
+func InUse(ctx context.Context, eng *engine.Engine) ([]Total, error) {
+	c := core.Of(eng)
+	rows, err := c.Q.ListLimitUse(ctx, c.Reader(), engine.MaxCounted)
+	if err != nil {
+		return nil, core.Wrap("list limits in use", err)
+	}
+	all := make([]Total, len(rows))
+	for i, row := range rows {
+		all[i] = Total{
+			Name:  Name{Namespace: id.Namespace(row.Namespace), Name: row.Name},
+			InUse: int(row.InUse), Waiting: int(row.Waiting), Partial: row.Partial,
+		}
+	}
+	return all, nil
+}

@@ -404,3 +404,91 @@ ORDER BY
     g.partition_key,
     g.gate_id
 LIMIT @page_size;
+
+-- name: ListLimitUse :many
+-- ListLimitUse returns the limits with keys in use, with the units in use of the fullest key and the number of waiting
+-- executions, among the first max_counted open admissions and the first max_counted waiting executions of all limits.
+-- partial: there are more, so the numbers are lower bounds. A limit without both has no row.
+--
+-- Used by: limit.InUse.
+-- Locks: none; spans partitions.
+WITH opened AS MATERIALIZED (
+    -- Admissions not known to have ended.
+    SELECT
+        t.partition_key,
+        t.gate_id,
+        t.units,
+        t.execution_partition_key,
+        t.execution_id
+    FROM ffx_gate_use AS t
+    WHERE NOT t.settled
+    ORDER BY
+        t.partition_key,
+        t.gate_id,
+        t.admitted_at_ms,
+        t.execution_id
+    LIMIT @max_counted::int
+),
+queued AS MATERIALIZED (
+    -- Executions waiting for a limit.
+    SELECT w.gate_id
+    FROM ffx_waiting AS w
+    WHERE NOT w.is_budget
+    LIMIT @max_counted::int
+),
+used AS (
+    -- Units in use by key.
+    SELECT
+        o.partition_key,
+        o.gate_id,
+        sum(o.units) AS in_use,
+        0::bigint AS waiting
+    FROM opened AS o
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM ff_exec_core AS e
+        WHERE
+            e.partition_key = o.execution_partition_key
+            AND e.execution_id = o.execution_id
+            AND e.ffx_admitted
+        LIMIT 1
+    ) AS h
+    GROUP BY
+        o.partition_key,
+        o.gate_id
+    UNION ALL
+    SELECT
+        get_byte(uuid_send(q.gate_id), 0)::smallint AS partition_key,
+        q.gate_id,
+        0::numeric AS in_use,
+        count(*) AS waiting
+    FROM queued AS q
+    GROUP BY q.gate_id
+)
+SELECT
+    g.namespace,
+    g.limit_name::text AS name,
+    max(u.in_use)::bigint AS in_use,
+    sum(u.waiting)::bigint AS waiting,
+    (
+        (SELECT count(*) FROM opened) >= @max_counted::int
+        OR (SELECT count(*) FROM queued) >= @max_counted::int
+    )::boolean AS partial
+FROM used AS u
+CROSS JOIN LATERAL (
+    SELECT
+        t.namespace,
+        t.limit_name
+    FROM ffx_gate AS t
+    WHERE
+        t.partition_key = u.partition_key
+        AND t.gate_id = u.gate_id
+        AND t.limit_name IS NOT NULL
+    LIMIT 1
+) AS g
+GROUP BY
+    g.namespace,
+    g.limit_name
+ORDER BY
+    g.namespace,
+    g.limit_name;

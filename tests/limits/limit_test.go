@@ -45,9 +45,19 @@ func TestKeysLimitApart(t *testing.T) {
 	if u := uses["acme"]; len(uses) != 2 || u.InUse != 2 || u.Waiting != 3 || u.WaitingSince.IsZero() || uses[""].InUse != 1 || uses[""].Waiting != 0 {
 		t.Errorf("%+v", uses)
 	}
+	wantInUse(t, f, limit.Total{Name: limit.Name{Namespace: "default", Name: "sync/tenant"}, InUse: 2, Waiting: 3})
 	complete(t, f, running...)
 	complete(t, f, wantClaimable(t, f, 2, "after the first have ended")...)
 	complete(t, f, wantClaimable(t, f, 1, "the last")...)
+	wantInUse(t, f)
+}
+
+// wantInUse compares the limits in use.
+func wantInUse(t *testing.T, f *fixture.Fixture, want ...limit.Total) {
+	t.Helper()
+	if got, err := limit.InUse(t.Context(), f.Engine); err != nil || !slices.Equal(got, want) {
+		t.Errorf("in use: %+v, %v, want %+v", got, err, want)
+	}
 }
 
 // An execution may take several units, at most those of the limit.

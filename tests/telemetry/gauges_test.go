@@ -76,6 +76,7 @@ func TestGaugesHaveTheStateOfTheDatabase(t *testing.T) {
 	want(t, got, 1, "flowfabric_lanes_paused", lane)
 	want(t, got, 0, "flowfabric_places_free")
 	want(t, got, 7, "flowfabric_limit_units", "namespace=default", "limit=sync")
+	want(t, got, 0, "flowfabric_limit_used", "namespace=default", "limit=sync")
 	want(t, got, 0.25, "flowfabric_budget_left_ratio", "dimension=tokens")
 	want(t, got, 0, "flowfabric_budgets_exhausted", "dimension=tokens")
 	want(t, got, 0, "flowfabric_retention_behind_seconds")

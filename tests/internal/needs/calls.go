@@ -31,7 +31,7 @@ var Calls = map[string][]string{
 		"interop.EligibleExecutions",
 		"operator.BlockedExecutions", "operator.DrainedWorkers", "operator.ExpiredLeases",
 		"operator.Jobs", "operator.PausedLanes", "operator.Retention",
-		"limit.Describe", "limit.Keys", "limit.All",
+		"limit.Describe", "limit.InUse", "limit.Keys", "limit.All",
 		"schedule.Describe", "schedule.All",
 		"Engine.DescribeSequence", "Engine.ListSequenceMembers", "Engine.SequenceMembers", "Engine.Sequences",
 		"explain.Codes", "explain.Execution",
