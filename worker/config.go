@@ -56,7 +56,8 @@ type Config struct {
 	SettleBatch int
 
 	// NoReconcile leaves the background work (package reconcile) to other processes. At least one must run the
-	// background work, or lost leases, retries and delays don't return to their lanes. Default: each worker does.
+	// background work, or lost leases, retries and delays don't return to their lanes: the worker checks once a
+	// minute, and warns if no process does. Default: each worker does.
 	NoReconcile bool
 
 	// NoRegister keeps the worker out of the list of workers ([engine.Engine.Workers], `ff worker list`). Default: the

@@ -59,6 +59,7 @@ type fakeEngine struct {
 
 	streams fakeStreams
 
+	background   func() (bool, error) // whether a process does background work; nil: one does
 	presenceErr  func(call string) error
 	drainedSince time.Time
 	others       []engine.RegisteredWorker
@@ -129,6 +130,15 @@ func (f *fakeEngine) put(lane id.LaneID, works ...engine.Claimed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lanes[lane] = append(f.lanes[lane], works...)
+}
+
+func (f *fakeEngine) backgroundRuns(context.Context) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.background == nil {
+		return true, nil
+	}
+	return f.background()
 }
 
 // putMany puts n executions of a kind into the default lane.
@@ -646,7 +656,9 @@ func inBubble(t *testing.T, cfg Config, setUp func(*Worker, *fakeEngine), test f
 		b := &bubble{eng: newFakeEngine(), log: new(bytes.Buffer)}
 		cfg.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		w := onFake(t, b.eng, cfg)
-		w.reconcile = func(ctx context.Context, _ *run) { b.eng.accompany(ctx) }
+		if !cfg.NoReconcile {
+			w.reconcile = func(ctx context.Context, _ *run) { b.eng.accompany(ctx) }
+		}
 		setUp(w, b.eng)
 		kinds, err := w.handledKinds()
 		if err != nil {

@@ -133,6 +133,9 @@ type operations interface {
 		end func(ctx context.Context, eng *engine.Engine) (ended bool, err error),
 	) (engine.Recorded, error)
 
+	// backgroundRuns reports whether a process holds a background job.
+	backgroundRuns(ctx context.Context) (bool, error)
+
 	// callEnded notes that a called execution has ended.
 	callEnded()
 
@@ -479,9 +482,7 @@ func (r *run) work(ctx context.Context) {
 		beside.Wait()
 		r.eng.Flush() // the caller may close the pool next
 	}()
-	if r.reconcile != nil {
-		beside.Go(func() { r.reconcile(ctx, r) })
-	}
+	beside.Go(func() { r.background(ctx) })
 	beside.Go(func() {
 		if err := r.eng.Listen(ctx, r.onNotification); ctx.Err() == nil {
 			r.cfg.Log.Warn("no notifications of new work; polling the lanes: check the engine's Listener", "error", err)

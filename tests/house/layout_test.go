@@ -54,7 +54,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"stream":             append([]string{"engine", "internal/core", "internal/pgtx", "internal/streams"}, core...),
 		"events":             append([]string{"engine", "internal/backoff", "internal/core", "internal/document", "internal/outbox", "internal/pgtx", "internal/warn"}, core...),
 		"reconcile":          append([]string{"engine", "internal/backoff", "internal/core", "internal/document", "internal/upkeep", "internal/warn"}, core...),
-		"worker":             append([]string{"budget", "engine", "internal/backoff", "internal/core", "internal/document", "internal/pgtx", "internal/warn", "reconcile", "stream", "internal/schedules"}, core...), // runs one beside its handlers
+		"worker":             append([]string{"budget", "engine", "internal/backoff", "internal/core", "internal/document", "internal/pgtx", "internal/warn", "operator", "reconcile", "stream", "internal/schedules"}, core...), // runs one beside its handlers, or checks for one
 		"internal/backoff":   {},
 		"internal/hash":      {},
 		"internal/postgres":  {},
