@@ -205,7 +205,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 				case err != nil:
 					return asUsage(err)
 				case created.Duplicate && !created.Matches:
-					return fmt.Errorf("budget %s exists with other limits, and was not changed", created.ID)
+					return fmt.Errorf("budget %s exists with other limits, and was not changed", named(created.ID, key))
 				case asJSON:
 					return a.writeJSON(map[string]any{"id": created.ID.String(), "existed": created.Duplicate})
 				}
@@ -295,7 +295,7 @@ func (a *app) budgetSetCommand() *cobra.Command {
 		if err := budget.Set(ctx, eng, spec); err != nil {
 			return nil, "", err
 		}
-		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is changed.\n", b), nil
+		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is changed.\n", named(b, now.Key)), nil
 	})
 }
 
@@ -307,8 +307,20 @@ func (a *app) budgetDeleteCommand() *cobra.Command {
 those that wait for it are let in.`,
 		Example: `  ff budget delete 0197c1f0-0000-7000-8000-000000000001`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
-		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is deleted.\n", b), budget.Delete(ctx, eng, b)
+		now, err := budget.Get(ctx, eng, b)
+		if err != nil {
+			return nil, "", err
+		}
+		return map[string]string{"id": b.String()}, fmt.Sprintf("Budget %s is deleted.\n", named(b, now.Key)), budget.Delete(ctx, eng, b)
 	})
+}
+
+// named returns a budget's id, after its key if it has one.
+func named(b id.BudgetID, key string) string {
+	if key == "" {
+		return b.String()
+	}
+	return fmt.Sprintf("%q (%s)", key, b)
 }
 
 // addLimits adds limits in the form DIMENSION=NUMBER.
@@ -335,10 +347,14 @@ func (a *app) budgetResetCommand() *cobra.Command {
 		Short:   "Set the usage of a budget to 0",
 		Example: `  ff budget reset 0197c1f0-0000-7000-8000-000000000001`,
 	}, func(ctx context.Context, eng *engine.Engine, b id.BudgetID) (any, string, error) {
+		now, err := budget.Get(ctx, eng, b)
+		if err != nil {
+			return nil, "", err
+		}
 		next, err := budget.Reset(ctx, eng, b)
-		words := fmt.Sprintf("Budget %s is reset.\n", b)
+		words := fmt.Sprintf("Budget %s is reset.\n", named(b, now.Key))
 		if !next.IsZero() {
-			words = fmt.Sprintf("Budget %s is reset, and is reset again at %s.\n", b, timestamp(next))
+			words = fmt.Sprintf("Budget %s is reset, and is reset again at %s.\n", named(b, now.Key), timestamp(next))
 		}
 		return map[string]string{"id": b.String(), "next_reset": timestamp(next)}, words, err
 	})

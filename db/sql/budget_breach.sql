@@ -38,7 +38,8 @@ WHERE
     AND (a.due_at_ms > 0) IS TRUE;
 
 -- name: ListBudgetCancels :many
--- ListBudgetCancels returns the next page of admissions due for a cancellation, in the order of their keys.
+-- ListBudgetCancels returns the next page of admissions due for a cancellation, in the order of their keys. budget_key is empty
+-- for a budget without a key.
 --
 -- Used by: upkeep.CancelOverBudget.
 -- Locks: none. Spans partitions.
@@ -47,7 +48,14 @@ SELECT
     a.budget_id,
     a.execution_id,
     a.admitted_at_ms,
-    a.execution_partition
+    a.execution_partition,
+    coalesce((
+        SELECT p.policy_json ->> 'ffx_key'
+        FROM ff_budget_policy AS p
+        WHERE
+            p.partition_key = a.partition_key
+            AND p.budget_id = a.budget_id
+    ), '')::text AS budget_key
 FROM ffx_budget_admission AS a
 WHERE
     a.due_at_ms <= 0

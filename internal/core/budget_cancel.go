@@ -44,10 +44,14 @@ func (c *Core) CancelOverBudget(ctx context.Context, op string, batch int) (done
 func (c *Core) cancelOver(ctx context.Context, op string, rows []db.ListBudgetCancelsRow) (int, error) {
 	cancels := make([]Cancel, len(rows))
 	for i := range rows {
+		reason := fmt.Sprintf("the budget %s has no room", rows[i].BudgetID)
+		if key := rows[i].BudgetKey; key != "" {
+			reason = fmt.Sprintf("the budget %q (%s) has no room", key, rows[i].BudgetID)
+		}
 		cancels[i] = Cancel{
 			ID: id.ExecutionIDFromRow(rows[i].ExecutionPartition, rows[i].ExecutionID.Bytes),
 			Cancellation: Cancellation{
-				Source: CancelledByBudget, Reason: fmt.Sprintf("the budget %s has no room", rows[i].BudgetID), RevokedBy: RevokedByOperator,
+				Source: CancelledByBudget, Reason: reason, RevokedBy: RevokedByOperator,
 			},
 			Check: func(x *HeldExecution, _ state.LifecyclePhase) (bool, error) { return x.Admitted, nil },
 		}

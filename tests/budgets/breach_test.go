@@ -411,3 +411,21 @@ func TestWithALimitABreachCancelsOnlyRunningWork(t *testing.T) {
 	f.ClaimN(t, atOnce)
 	f.WantNothingClaimable(t)
 }
+
+// A cancelled execution names the budget by its key, which people know, and by its id.
+func TestACancellationNamesTheBudgetsKey(t *testing.T) {
+	f := fixture.NewCloned(t)
+	created, err := budget.Create(t.Context(), f.Engine, budget.Spec{
+		Key: "ada, July", Limits: map[string]budget.Limit{"a": {Hard: 10}}, CancelOnBreach: true,
+	})
+	must(t, err)
+	x := started(t, f, created.ID)
+	report(t, f.Engine, created.ID, "", amounts{"a": 10})
+	f.Flush()
+	wantCancelled(t, f, created.ID, []id.ExecutionID{x.ID}, x.ID)
+	s, err := f.DescribeExecution(t.Context(), x.ID)
+	must(t, err)
+	if want := fmt.Sprintf("the budget %q (%s) has no room", "ada, July", created.ID); s.CancellationReason != want {
+		t.Errorf("got %q, want %q", s.CancellationReason, want)
+	}
+}

@@ -44,7 +44,8 @@ func TestCLIBudgets(t *testing.T) {
 	ff.run(t, f.Url, "budget", "list").succeeds(t, "tenant/acme")
 	ff.run(t, f.Url, "budget", "show", "tenant/acme").fails(t, cliNotFound, "the key")
 	ff.run(t, f.Url, "budget", "show", "tenant/acme", "--namespace", "trial").succeeds(t, "0 of 5")
-	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").succeeds(t, "is deleted")
+	ff.run(t, f.Url, "budget", "reset", "tenant/acme", "--namespace", "trial").succeeds(t, `Budget "tenant/acme" (`)
+	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").succeeds(t, `Budget "tenant/acme" (`+id.BudgetIDOf("trial", "tenant/acme").String()+") is deleted")
 	ff.run(t, f.Url, "budget", "delete", "tenant/acme", "--namespace", "trial").fails(t, cliNotFound, "ff budget list")
 	ff.run(t, f.Url, "budget", "create", "--hard", "tokens").fails(t, cliUsage, "DIMENSION=NUMBER")
 	if got, err := budget.Get(t.Context(), eng, b); err != nil || got.Limits["a=b"].Soft != 7 || !strings.HasPrefix(got.Labels.ScopeType, "tenant") {
