@@ -119,8 +119,8 @@ claimed AS (
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_limit_ids,
-        e.ffx_namespace,
-        e.ffx_instance_tag
+        e.ffx_trace,
+        e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
     -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
@@ -203,6 +203,7 @@ SELECT
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     n.ffx_limit_ids AS limit_ids,
+    n.ffx_trace,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -210,7 +211,7 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
 `
 
@@ -249,6 +250,7 @@ type ClaimAfterPositionsRow struct {
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
 	LimitIDs          []pgtype.UUID
+	FfxTrace          *string
 	Halt              string
 }
 
@@ -307,6 +309,7 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
 			&i.LimitIDs,
+			&i.FfxTrace,
 			&i.Halt,
 		); err != nil {
 			return nil, err
@@ -423,8 +426,8 @@ claimed AS (
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_limit_ids,
-        e.ffx_namespace,
-        e.ffx_instance_tag
+        e.ffx_trace,
+        e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
     -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
@@ -507,6 +510,7 @@ SELECT
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     n.ffx_limit_ids AS limit_ids,
+    n.ffx_trace,
     CAST('' AS text) AS halt
 FROM claimed AS n
 UNION ALL
@@ -514,7 +518,7 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
 `
 
@@ -552,6 +556,7 @@ type ClaimOneAfterPositionRow struct {
 	TimeoutAtMs       int64
 	LeaseExpiresAtMs  int64
 	LimitIDs          []pgtype.UUID
+	FfxTrace          *string
 	Halt              string
 }
 
@@ -605,6 +610,7 @@ func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimO
 			&i.TimeoutAtMs,
 			&i.LeaseExpiresAtMs,
 			&i.LimitIDs,
+			&i.FfxTrace,
 			&i.Halt,
 		); err != nil {
 			return nil, err

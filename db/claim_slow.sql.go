@@ -323,6 +323,7 @@ SELECT
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (e.raw_fields -> 'tags')::jsonb AS tags,
     coalesce(e.ffx_retry_count, 0)::integer AS retry_count,
+    e.ffx_trace,
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
@@ -358,7 +359,8 @@ CROSS JOIN LATERAL (
         t.policy,
         t.raw_fields,
         t.ffx_retry_count,
-        t.ffx_lease_epoch
+        t.ffx_lease_epoch,
+        t.ffx_trace
     -- The execution of an entry r, locked if claimable.
     FROM ff_exec_core AS t
     WHERE
@@ -398,6 +400,7 @@ type TakeClaimableRow struct {
 	ExecutionKind    string
 	Tags             []byte
 	RetryCount       int32
+	FfxTrace         *string
 	HighestEpoch     int64
 	AttemptTimeoutMs int64
 }
@@ -435,6 +438,7 @@ func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableP
 			&i.ExecutionKind,
 			&i.Tags,
 			&i.RetryCount,
+			&i.FfxTrace,
 			&i.HighestEpoch,
 			&i.AttemptTimeoutMs,
 		); err != nil {

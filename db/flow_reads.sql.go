@@ -332,6 +332,7 @@ SELECT
     coalesce(u.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(u.raw_fields ->> 'ffx_node_key', g.node_key, '')::text AS node_key,
     u.result,
+    u.ffx_trace,
     coalesce(u.lifecycle_phase, '')::text AS lifecycle_phase,
     coalesce(u.eligibility_state, '')::text AS eligibility_state,
     coalesce(u.public_state, '')::text AS public_state,
@@ -407,6 +408,7 @@ type ListUpstreamResultsRow struct {
 	ExecutionKind      string
 	NodeKey            string
 	Result             bytea.Bytes
+	FfxTrace           *string
 	LifecyclePhase     string
 	EligibilityState   string
 	PublicState        string
@@ -440,6 +442,7 @@ func (q *Queries) ListUpstreamResults(ctx context.Context, db DBTX, arg ListUpst
 			&i.ExecutionKind,
 			&i.NodeKey,
 			&i.Result,
+			&i.FfxTrace,
 			&i.LifecyclePhase,
 			&i.EligibilityState,
 			&i.PublicState,

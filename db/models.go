@@ -348,6 +348,8 @@ type FfExecCore struct {
 	FfxExecutionDeadlineMs *int64
 	// Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.
 	FfxCreatedAtMs *int64
+	// Trace context of the last run of its handler, a W3C traceparent. NULL: never observed.
+	FfxTrace *string
 	// raw_fields.namespace, its first 1024 bytes; events carry it.
 	FfxNamespace *string
 	// The tag cairn.instance_id, its first 1024 bytes; events carry it.

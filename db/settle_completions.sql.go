@@ -26,9 +26,10 @@ input AS (
         unnest($5::bigint[]) AS lease_epoch,
         unnest($6::uuid[]) AS flow_id,
         unnest($7::bytea[]) AS result,
+        nullif(unnest($8::text[]), '') AS trace,
         -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
         -- for a thousand the whole table would be read instead of looking up each row.
-        unnest($8::integer[]) AS ord
+        unnest($9::integer[]) AS ord
     LIMIT cardinality($3::uuid[])
 ),
 completed AS (
@@ -39,6 +40,7 @@ completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = (SELECT now_ms FROM clock),
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -165,6 +167,7 @@ type CompleteExecutionsParams struct {
 	LeaseEpochs    []int64
 	FlowIDs        []pgtype.UUID
 	Results        [][]byte
+	Traces         []string
 	Ords           []int32
 }
 
@@ -195,6 +198,7 @@ func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteE
 		arg.LeaseEpochs,
 		arg.FlowIDs,
 		arg.Results,
+		arg.Traces,
 		arg.Ords,
 	)
 	if err != nil {
@@ -224,6 +228,7 @@ WITH completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = $1::bytea,
+        ffx_trace = coalesce($2::text, e.ffx_trace),
         terminal_at_ms = k.now_ms,
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -235,18 +240,18 @@ WITH completed AS (
         ffx_last_mutation_at_ms = k.now_ms
     FROM (
         -- The time of the completion.
-        SELECT ffx_now_ms($7) AS now_ms
+        SELECT ffx_now_ms($8) AS now_ms
         OFFSET 0
     ) AS k
     WHERE
-        e.partition_key = $2::smallint
-        AND e.execution_id = $3::uuid
+        e.partition_key = $3::smallint
+        AND e.execution_id = $4::uuid
         AND e.lifecycle_phase = 'active'
         AND e.ownership_state = 'leased'
-        AND e.attempt_index = $4::integer
-        AND e.ffx_lease_epoch = $5::bigint
-        AND e.flow_id IS NOT DISTINCT FROM $6::uuid
-        AND ($6::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
+        AND e.attempt_index = $5::integer
+        AND e.ffx_lease_epoch = $6::bigint
+        AND e.flow_id IS NOT DISTINCT FROM $7::uuid
+        AND ($7::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         k.now_ms,
         (e.ffx_sequence IS NOT NULL) AS in_sequence,
@@ -264,16 +269,16 @@ ended_attempt AS (
         ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
-        a.partition_key = $2::smallint
-        AND a.execution_id = $3::uuid
-        AND a.attempt_index = $4::integer
-        AND a.lease_epoch = $5::bigint
+        a.partition_key = $3::smallint
+        AND a.execution_id = $4::uuid
+        AND a.attempt_index = $5::integer
+        AND a.lease_epoch = $6::bigint
         AND a.lease_expires_at_ms > c.now_ms
     RETURNING
         c.now_ms,
         a.partition_key,
         a.execution_id,
-        $6::uuid AS flow_id,
+        $7::uuid AS flow_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.in_sequence,
@@ -340,6 +345,7 @@ FROM completed AS c
 
 type CompleteOneParams struct {
 	Result       bytea.Bytes
+	Trace        *string
 	PartitionKey int16
 	ExecutionID  pgtype.UUID
 	AttemptIndex int32
@@ -363,6 +369,7 @@ type CompleteOneRow struct {
 func (q *Queries) CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error) {
 	rows, err := db.Query(ctx, completeOne,
 		arg.Result,
+		arg.Trace,
 		arg.PartitionKey,
 		arg.ExecutionID,
 		arg.AttemptIndex,
@@ -394,7 +401,8 @@ WITH input AS (
         unnest($2::smallint[]) AS partition_key,
         unnest($3::uuid[]) AS execution_id,
         unnest($4::integer[]) AS attempt_index,
-        unnest($5::bytea[]) AS result
+        unnest($5::bytea[]) AS result,
+        nullif(unnest($6::text[]), '') AS trace
     LIMIT cardinality($3::uuid[])
 ),
 completed AS (
@@ -405,6 +413,7 @@ completed AS (
         attempt_state = 'attempt_terminal',
         attempt_index = i.attempt_index,
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = $1::bigint,
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -482,6 +491,7 @@ type EndSucceededParams struct {
 	ExecutionIDs   []pgtype.UUID
 	AttemptIndexes []int32
 	Results        [][]byte
+	Traces         []string
 }
 
 // EndSucceeded writes the success of executions whose fence was checked under their locks.
@@ -496,6 +506,7 @@ func (q *Queries) EndSucceeded(ctx context.Context, db DBTX, arg EndSucceededPar
 		arg.ExecutionIDs,
 		arg.AttemptIndexes,
 		arg.Results,
+		arg.Traces,
 	)
 	return err
 }

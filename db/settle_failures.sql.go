@@ -26,7 +26,8 @@ WITH input AS (
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
         unnest($10::text[]) AS failure_class,
-        unnest($11::text[]) AS failure_detail
+        unnest($11::text[]) AS failure_detail,
+        nullif(unnest($12::text[]), '') AS trace
     LIMIT cardinality($2::uuid[])
 ),
 ended AS (
@@ -34,20 +35,21 @@ ended AS (
     UPDATE ff_exec_core AS e
     SET
         lifecycle_phase = 'terminal',
-        public_state = $12::text,
+        public_state = $13::text,
         attempt_state = CASE i.attempt_index WHEN -1 THEN 'none' ELSE 'attempt_terminal' END,
         attempt_index = CASE WHEN i.attempt_index < 0 THEN e.attempt_index ELSE i.attempt_index END,
-        terminal_at_ms = coalesce(e.terminal_at_ms, $13::bigint),
-        cancellation_reason = coalesce(e.cancellation_reason, $14::text),
-        lease_reclaim_count = e.lease_reclaim_count + $15::integer,
+        terminal_at_ms = coalesce(e.terminal_at_ms, $14::bigint),
+        cancellation_reason = coalesce(e.cancellation_reason, $15::text),
+        lease_reclaim_count = e.lease_reclaim_count + $16::integer,
         ffx_delay_until_ms = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,
             'failure_class', i.failure_class,
             'last_failure_message', i.failure_reason,
-            'last_mutation_at', ($13::bigint)::text
+            'last_mutation_at', ($14::bigint)::text
         ),
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -56,7 +58,7 @@ ended AS (
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $13::bigint
+        ffx_last_mutation_at_ms = $14::bigint
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -71,7 +73,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.lease_event,
-        CASE i.lease_event WHEN 'revoked' THEN coalesce($16::text, 'backend') END AS revoked_by,
+        CASE i.lease_event WHEN 'revoked' THEN coalesce($17::text, 'backend') END AS revoked_by,
         i.failure_detail,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
@@ -88,8 +90,8 @@ ended_attempts AS (
             ELSE a.raw_fields || jsonb_build_object('failure_detail', d.failure_detail)
         END,
         -- The columns an end sets in an attempt leased until now.
-        outcome = $17::text,
-        terminal_at_ms = $13::bigint,
+        outcome = $18::text,
+        terminal_at_ms = $14::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL
     FROM ended AS d
@@ -116,7 +118,7 @@ lease_events AS (
         r.execution_id::text,
         r.lease_id,
         r.lease_event,
-        $13::bigint,
+        $14::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
@@ -146,6 +148,7 @@ type EndUnsuccessfulParams struct {
 	FailureCategories  []string
 	FailureClasses     []string
 	FailureDetails     []string
+	Traces             []string
 	PublicState        string
 	NowMs              int64
 	CancellationReason *string
@@ -184,6 +187,7 @@ func (q *Queries) EndUnsuccessful(ctx context.Context, db DBTX, arg EndUnsuccess
 		arg.FailureCategories,
 		arg.FailureClasses,
 		arg.FailureDetails,
+		arg.Traces,
 		arg.PublicState,
 		arg.NowMs,
 		arg.CancellationReason,
@@ -305,7 +309,8 @@ WITH input AS (
         unnest($8::text[]) AS failure_reason,
         unnest($9::text[]) AS failure_category,
         unnest($10::text[]) AS failure_class,
-        unnest($11::text[]) AS failure_detail
+        unnest($11::text[]) AS failure_detail,
+        nullif(unnest($12::text[]), '') AS trace
     LIMIT cardinality($2::uuid[])
 ),
 rescheduled AS (
@@ -315,34 +320,35 @@ rescheduled AS (
         lifecycle_phase = 'runnable',
         ownership_state = 'unowned',
         eligibility_state = CASE
-            WHEN i.delay_until_ms > $12::bigint THEN 'not_eligible_until_time'
+            WHEN i.delay_until_ms > $13::bigint THEN 'not_eligible_until_time'
             ELSE 'eligible_now'
         END,
-        public_state = CASE WHEN i.delay_until_ms > $12::bigint THEN 'delayed' ELSE 'waiting' END,
+        public_state = CASE WHEN i.delay_until_ms > $13::bigint THEN 'delayed' ELSE 'waiting' END,
         attempt_state = 'pending_retry_attempt',
         blocking_reason = CASE
-            WHEN i.delay_until_ms > $12::bigint THEN 'waiting_for_retry_backoff'
+            WHEN i.delay_until_ms > $13::bigint THEN 'waiting_for_retry_backoff'
             ELSE 'waiting_for_worker'
         END,
         attempt_index = i.attempt_index + 1,
         deadline_at_ms = CASE
-            WHEN i.delay_until_ms > $12::bigint THEN least(
+            WHEN i.delay_until_ms > $13::bigint THEN least(
                 i.delay_until_ms,
                 nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
             )
             ELSE nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0)
         END,
-        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $12::bigint THEN i.delay_until_ms END,
+        ffx_delay_until_ms = CASE WHEN i.delay_until_ms > $13::bigint THEN i.delay_until_ms END,
         ffx_execution_deadline_ms = coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms, 0),
         -- A delayed retry withdraws the admission; an immediate retry keeps the admission.
-        ffx_admitted = CASE WHEN i.delay_until_ms > $12::bigint THEN NULL ELSE e.ffx_admitted END,
+        ffx_admitted = CASE WHEN i.delay_until_ms > $13::bigint THEN NULL ELSE e.ffx_admitted END,
         ffx_gate_id = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
         ffx_retry_count = greatest(
             coalesce(e.ffx_retry_count, 0),
             CASE WHEN e.raw_fields ->> 'retry_count' ~ '^[0-9]{1,9}$' THEN (e.raw_fields ->> 'retry_count')::integer ELSE 0 END
         ) + 1,
-        ffx_last_mutation_at_ms = $12::bigint
+        ffx_last_mutation_at_ms = $13::bigint,
+        ffx_trace = coalesce(i.trace, e.ffx_trace)
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -361,7 +367,7 @@ rescheduled AS (
         i.raised_epoch,
         i.lease_id,
         i.worker_instance_id,
-        CASE $13::text WHEN 'revoked' THEN 'backend' END AS revoked_by,
+        CASE $14::text WHEN 'revoked' THEN 'backend' END AS revoked_by,
         i.delay_until_ms,
         i.failure_reason,
         i.failure_category,
@@ -383,8 +389,8 @@ ended_attempts AS (
             'failure_detail', nullif(r.failure_detail, '')
         )),
         -- The columns an end sets in an attempt leased until now.
-        outcome = $14::text,
-        terminal_at_ms = $12::bigint,
+        outcome = $15::text,
+        terminal_at_ms = $13::bigint,
         lease_expires_at_ms = NULL,
         ffx_timeout_at_ms = NULL
     FROM rescheduled AS r
@@ -410,8 +416,8 @@ lease_events AS (
     SELECT
         r.execution_id::text,
         r.lease_id,
-        $13::text,
-        $12::bigint,
+        $14::text,
+        $13::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
@@ -443,6 +449,7 @@ type ScheduleRetriesParams struct {
 	FailureCategories []string
 	FailureClasses    []string
 	FailureDetails    []string
+	Traces            []string
 	NowMs             int64
 	LeaseEvent        string
 	AttemptOutcome    string
@@ -479,6 +486,7 @@ func (q *Queries) ScheduleRetries(ctx context.Context, db DBTX, arg ScheduleRetr
 		arg.FailureCategories,
 		arg.FailureClasses,
 		arg.FailureDetails,
+		arg.Traces,
 		arg.NowMs,
 		arg.LeaseEvent,
 		arg.AttemptOutcome,

@@ -155,7 +155,8 @@ WITH input AS (
         unnest($2::uuid[]) AS execution_id,
         unnest($3::integer[]) AS attempt_index,
         unnest($4::text[]) AS waits_for,
-        nullif(unnest($5::bigint[]), 0) AS delay_until_ms
+        nullif(unnest($5::bigint[]), 0) AS delay_until_ms,
+        nullif(unnest($6::text[]), '') AS trace
     LIMIT cardinality($2::uuid[])
 ),
 returned AS (
@@ -200,7 +201,8 @@ returned AS (
         END,
         ffx_gate_id = CASE WHEN i.waits_for = '' THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1]) END,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = $6::bigint
+        ffx_last_mutation_at_ms = $7::bigint,
+        ffx_trace = coalesce(i.trace, e.ffx_trace)
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -259,7 +261,7 @@ lease_events AS (
         r.execution_id::text,
         r.lease_id,
         'revoked',
-        $6::bigint,
+        $7::bigint,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
@@ -278,6 +280,7 @@ type ReturnLeasesParams struct {
 	AttemptIndexes []int32
 	WaitsFors      []string
 	DelaysUntilMs  []int64
+	Traces         []string
 	NowMs          int64
 }
 
@@ -296,6 +299,7 @@ func (q *Queries) ReturnLeases(ctx context.Context, db DBTX, arg ReturnLeasesPar
 		arg.AttemptIndexes,
 		arg.WaitsFors,
 		arg.DelaysUntilMs,
+		arg.Traces,
 		arg.NowMs,
 	)
 	if err != nil {

@@ -217,6 +217,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		c.TimeoutAt = time.UnixMilli(row.TimeoutAtMs)
 	}
 	c.Flow = core.FlowOf(row.FlowID)
+	c.PreviousTrace = core.Deref(row.FfxTrace)
 	c.Limited, c.limits = len(row.LimitIDs) > 0, row.LimitIDs
 	return c
 }

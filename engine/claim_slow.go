@@ -74,6 +74,8 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 				Type:      next.Kind,
 				Resumed:   next.Resumed,
 				Retries:   int(row.RetryCount),
+
+				PreviousTrace: core.Deref(row.FfxTrace),
 			}
 			var timeoutAtMs int64
 			if row.AttemptTimeoutMs > 0 {

@@ -34,7 +34,10 @@ type Claimed struct {
 	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
 	Retries   int       // retries scheduled before this attempt
 	TimeoutAt time.Time // of the attempt; zero without a timeout
-	Limited   bool      // occupies places in limits or a quota policy, for which others may wait
+	// PreviousTrace is the trace context of the last observed run, a W3C traceparent: see [Lease].Trace.
+	PreviousTrace string
+
+	Limited bool // occupies places in limits or a quota policy, for which others may wait
 
 	limits []pgtype.UUID
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Config configures an [Engine]. The zero value of every field selects the default.
@@ -51,6 +52,9 @@ type Config struct {
 
 	// Streams configures the output streams of handlers.
 	Streams StreamConfig
+
+	// Observer observes creations, signals, claims, renewals and background jobs, for telemetry. Default nil: nothing does.
+	Observer observe.Observer
 
 	// Log receives failures that no call can return, also from workers, background work and event readers. A repeated
 	// failure is logged at Warn at most once a minute, otherwise at Debug. Payloads are never logged. Default:

@@ -337,6 +337,7 @@ type UpstreamResult struct {
 	Outcome   state.TerminalOutcome // none until the end
 	Failure   string                // the reason for an end without success; "" if not recorded
 	Result    []byte                // nil for none; [Kind.ResultOf] decodes it
+	Trace     string                // trace context of its last observed run, a W3C traceparent
 
 	// Gone reports that the upstream was deleted before its flow ([FlowSpec.PruneMembersAfter]). Only Execution, Node,
 	// State and Outcome are known then.
@@ -391,6 +392,7 @@ func (e *Engine) UpstreamResults(ctx context.Context, x id.ExecutionID) ([]Upstr
 			State:     public,
 			Outcome:   outcome,
 			Result:    row.Result,
+			Trace:     core.Deref(row.FfxTrace),
 		}
 		if public.Terminal() && outcome != state.OutcomeSuccess {
 			results[i].Failure = cmp.Or(row.FailureReason, row.LastFailureMessage, row.CancellationReason)

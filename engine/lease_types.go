@@ -19,6 +19,10 @@ type Lease struct {
 	Lane      id.LaneID
 	Instance  id.WorkerInstanceID
 	TTL       time.Duration // default extension of a renewal, in whole milliseconds
+
+	// Trace is the trace context of the run that ends with the lease, a W3C traceparent, for [Claimed.PreviousTrace].
+	// Workers set it from [Config.Observer]. Anything but up to 256 bytes of printable ASCII is ignored.
+	Trace string
 }
 
 // LeaseFromHandle decodes a handle made by [Lease.Handle] or by another engine on the same database.

@@ -61,7 +61,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Engine, error) {
 	}
 	c := core.New(pool, core.Config{
 		Partitions: cfg.Partitions, Namespace: cfg.Namespace, Listener: cfg.Listener, NoListener: cfg.NoListener, Now: cfg.Now, Log: cfg.Log, UnsignedResumeGrants: cfg.UnsignedResumeGrants,
-		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention, Streams: cfg.Streams.limits(),
+		Retention: cfg.Retention, OutboxRetention: cfg.OutboxRetention, Streams: cfg.Streams.limits(), Observer: cfg.Observer,
 	})
 	e := &Engine{
 		handle: core.NewHandle(c),

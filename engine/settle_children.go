@@ -67,7 +67,7 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]fferr.O
 		return core.SharedFlow
 	}
 	t.Write = func(ctx context.Context, tx *core.Txn, items []*core.HeldLease, outcomes []fferr.Outcome[Waiting]) error {
-		return e.park(ctx, tx, items, skips, outcomes)
+		return e.park(ctx, tx, items, leases, skips, outcomes)
 	}
 	outcomes := make([]fferr.Outcome[Waiting], len(leases))
 	valid := core.ValidItems(outcomes, func(n int) error { return e.c.CheckLease(leases[n].Fence) })
@@ -78,7 +78,9 @@ func (e *Engine) waitForChildren(ctx context.Context, leases []Lease) ([]fferr.O
 
 // park releases attempts until their upstreams have ended, and skips executions that can no longer run. Their flows
 // must be locked exclusively: park adds executions missing in skips, and then returns [core.ErrFlowLock].
-func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*core.HeldLease, skips map[int]bool, outcomes []fferr.Outcome[Waiting]) error {
+func (e *Engine) park(
+	ctx context.Context, tx *core.Txn, items []*core.HeldLease, leases []Lease, skips map[int]bool, outcomes []fferr.Outcome[Waiting],
+) error {
 	waiting, err := e.decideGroupsOf(ctx, tx, items)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func (e *Engine) park(ctx context.Context, tx *core.Txn, items []*core.HeldLease
 			unlocked = unlocked || !skips[x.N]
 			skips[x.N] = true
 		}
-		back.add(x.HeldLease, waitsFor, 0)
+		back.add(x.HeldLease, waitsFor, 0, leases[x.N].Trace)
 	}
 	if unlocked {
 		return core.ErrFlowLock

@@ -150,6 +150,7 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 		}
 		c.first = append(c.first, item)
 		arrays.Add(item.Lease.Fence)
+		c.params.Traces = core.AddTrace(c.params.Traces, len(c.params.Results), item.Lease.Trace)
 		c.params.Results = append(c.params.Results, item.Result)
 		c.params.FlowIDs = append(c.params.FlowIDs, core.PgFlow(item.flow))
 	}
@@ -199,7 +200,7 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 	p := &c.params
 	answer, err := c.e.c.Q.CompleteOne(ctx, conn, db.CompleteOneParams{
 		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIDs[0], AttemptIndex: p.AttemptIndexes[0],
-		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIDs[0], Result: p.Results[0], NowMs: p.NowMs,
+		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIDs[0], Result: p.Results[0], Trace: core.FirstTrace(p.Traces), NowMs: p.NowMs,
 	})
 	rows := make([]db.CompleteExecutionsRow, len(answer))
 	for i := range answer {
@@ -299,6 +300,7 @@ func (e *Engine) completeSlowly(ctx context.Context, op string, all []Completion
 			params.PartitionKeys = append(params.PartitionKeys, x.ID.Partition())
 			params.ExecutionIDs = append(params.ExecutionIDs, core.PgUUID(x.ID.UUID()))
 			params.AttemptIndexes = append(params.AttemptIndexes, int32(x.Attempt))
+			params.Traces = core.AddTrace(params.Traces, i, all[x.N].Lease.Trace)
 			params.Results = append(params.Results, all[x.N].Result)
 			ended[i] = core.EndedExecution{ID: x.ID, Flow: x.Row.FlowID, Outcome: state.CompletionSuccess}
 			if x.Row.HasLimits {

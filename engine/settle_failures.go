@@ -209,6 +209,7 @@ func (e *Engine) writeFailures(
 		attempt := core.EndingAttempt{
 			Execution: x.ID, Index: int32(x.Attempt), LeaseID: x.Facts.LeaseID, Instance: x.Facts.WorkerInstanceID,
 			LeaseEvent: "revoked", Reason: f.Message, Category: f.category(), Class: f.class(), Detail: f.Detail,
+			Trace: failures[x.N].Lease.Trace,
 		}
 		retry, pause := core.RetryDecision(x.Row.Policy, x.Row.RetryCount, x.Row.RawRetryCount, f.class(), f.category())
 		if !retry {

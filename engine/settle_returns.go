@@ -68,7 +68,7 @@ func (e *Engine) delay(ctx context.Context, op string, delays []Delay) ([]error,
 			if until > nowMs {
 				waitsFor = waitsForTime
 			}
-			back.add(x, waitsFor, until)
+			back.add(x, waitsFor, until, delays[x.N].Lease.Trace)
 		}
 		return e.returnLeases(ctx, tx, &back, nowMs)
 	}
@@ -120,13 +120,14 @@ type returning struct {
 }
 
 // add adds a lease. An untilMs of 0 means the holder waited for upstreams.
-func (r *returning) add(x *core.HeldLease, waitsFor string, untilMs int64) {
+func (r *returning) add(x *core.HeldLease, waitsFor string, untilMs int64, trace string) {
 	p := &r.params
 	p.PartitionKeys = append(p.PartitionKeys, x.ID.Partition())
 	p.ExecutionIDs = append(p.ExecutionIDs, core.PgUUID(x.ID.UUID()))
 	p.AttemptIndexes = append(p.AttemptIndexes, int32(x.Attempt))
 	p.WaitsFors = append(p.WaitsFors, waitsFor)
 	p.DelaysUntilMs = append(p.DelaysUntilMs, untilMs)
+	p.Traces = core.AddTrace(p.Traces, len(p.DelaysUntilMs)-1, trace)
 	r.limited = r.limited || x.Row.HasLimits
 }
 

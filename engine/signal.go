@@ -128,7 +128,7 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 	if err := e.checkSignal(spec); err != nil {
 		return Signalled{}, core.Wrap(op, err)
 	}
-	document, err := spec.document()
+	document, err := spec.document(e.c.TraceContext(ctx))
 	if err != nil {
 		return Signalled{}, core.Wrap(op, err)
 	}
@@ -276,7 +276,7 @@ func (e *Engine) checkReceiver(spec *SignalSpec) error {
 }
 
 // document renders the sender's parts of a signal.
-func (s *SignalSpec) document() (string, error) {
+func (s *SignalSpec) document(trace string) (string, error) {
 	document := map[string]string{
 		"signal_name": s.Name, "signal_category": s.Category, "source_type": s.SourceType, "source_identity": s.Source,
 		"correlation_id": s.CorrelationID, "payload_encoding": "json", "target_scope": "execution",
@@ -286,6 +286,9 @@ func (s *SignalSpec) document() (string, error) {
 	}
 	if s.IdempotencyKey != "" {
 		document["idempotency_key"] = s.IdempotencyKey
+	}
+	if trace != "" {
+		document["ffx_trace"] = trace
 	}
 	text, err := json.Marshal(document)
 	return string(text), err

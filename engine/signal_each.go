@@ -19,7 +19,7 @@ import (
 func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Outcome[Signalled], error) {
 	const op = "signal executions"
 	outcomes := make([]fferr.Outcome[Signalled], len(specs))
-	documents := make([]string, len(specs))
+	documents, trace := make([]string, len(specs)), e.c.TraceContext(ctx)
 	valid := core.ValidItems(outcomes, func(n int) error {
 		if !specs[n].BusinessKey.IsZero() {
 			return core.Wrap(op, core.Invalid("business key", "has no effect in a batch: set Execution"))
@@ -28,7 +28,7 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Ou
 			return core.Wrap(op, err)
 		}
 		var err error
-		documents[n], err = specs[n].document()
+		documents[n], err = specs[n].document(trace)
 		return core.Wrap(op, err)
 	})
 	chunks := core.BySize(valid, MaxBatch, func(n int) int { return len(specs[n].Payload) + len(documents[n]) })

@@ -26,7 +26,8 @@ type ReceivedSignal struct {
 	Category      string
 	CorrelationID string
 	At            time.Time
-	Matched       bool // helped to satisfy the condition of a wait
+	Trace         string // trace context of the sender, a W3C traceparent
+	Matched       bool   // helped to satisfy the condition of a wait
 
 	place    int64    // in the order of arrival; 0 if another program stored the signal
 	timedOut []string // of a timeout: the keys of the wait
@@ -42,6 +43,7 @@ type storedSignal struct {
 	CorrelationID string   `json:"correlation_id"`
 	AcceptedAt    int64    `json:"accepted_at"`
 	PayloadHex    *string  `json:"payload_hex"`
+	Trace         string   `json:"ffx_trace,omitempty"`
 	Place         int64    `json:"ffx_place,omitempty"`
 	Keys          []string `json:"ffx_keys,omitempty"`
 }
@@ -50,7 +52,7 @@ type storedSignal struct {
 func (s ReceivedSignal) stored() storedSignal {
 	stored := storedSignal{
 		ID: s.ID.String(), Name: s.Name, Category: s.Category, SourceType: s.SourceType, Source: s.Source,
-		CorrelationID: s.CorrelationID, AcceptedAt: s.At.UnixMilli(),
+		CorrelationID: s.CorrelationID, AcceptedAt: s.At.UnixMilli(), Trace: s.Trace,
 	}
 	if s.Payload != nil {
 		payload := hex.EncodeToString(s.Payload)
@@ -103,7 +105,8 @@ func readSignals(document []byte, matched func(signal string) bool) ([]ReceivedS
 			}
 			received := ReceivedSignal{
 				ID: signal, Name: s.Name, Key: id.WaitpointKey(key), Source: s.Source, SourceType: s.SourceType, Category: s.Category,
-				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), place: s.Place, timedOut: s.Keys,
+				CorrelationID: s.CorrelationID, At: time.UnixMilli(s.AcceptedAt), Matched: matched(s.ID), Trace: s.Trace,
+				place: s.Place, timedOut: s.Keys,
 			}
 			if key == core.TimeoutKey {
 				received.place = math.MaxInt64 // nothing arrives later

@@ -220,6 +220,7 @@ type storedSuspension struct {
 	RequestedBy     string            `json:"requested_by"`
 	Asked           string            `json:"asked,omitempty"`
 	Pointer         string            `json:"pointer,omitempty"`
+	Trace           string            `json:"trace,omitempty"`
 	Step            *storedPlace      `json:"step,omitempty"`
 }
 
@@ -239,7 +240,7 @@ type storedWaitpoint struct {
 func (s *SuspendSpec) document(nowMs int64, policyDocument []byte) (string, error) {
 	stored := storedSuspension{
 		SuspensionID: s.ID, Condition: s.Condition.node, ResumeDelayMs: s.ResumeDelay.Milliseconds(),
-		RequestedBy: "worker", Asked: s.Asked, Pointer: s.Pointer, Waitpoints: []storedWaitpoint{},
+		RequestedBy: "worker", Asked: s.Asked, Pointer: s.Pointer, Trace: core.Trace(s.Lease.Trace), Waitpoints: []storedWaitpoint{},
 	}
 	if s.Step != "" {
 		stored.Step = &storedPlace{s.Step, s.StepSeq}

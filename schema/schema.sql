@@ -965,7 +965,7 @@ $$;
 
 COMMENT ON FUNCTION ffx_give_turn(of_partition smallint, of_sequence uuid, of_place bigint, in_partition smallint, execution uuid, at_ms bigint) IS 'Gives a member of a sequence its turn, and wakes workers, for ffx_advance_sequence.';
 
-CREATE FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) RETURNS void
+CREATE FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET enable_seqscan TO 'off'
@@ -980,7 +980,7 @@ BEGIN
         eligibility_state = 'not_applicable',
         public_state = 'suspended',
         attempt_state = 'attempt_interrupted',
-        blocking_reason = reason,
+        blocking_reason = spec ->> 'blocking_reason',
         attempt_index = attempt,
         ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
             SELECT max(a.lease_epoch)
@@ -991,7 +991,8 @@ BEGIN
                 AND a.attempt_index = attempt
         )) + 1,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = at_ms
+        ffx_last_mutation_at_ms = at_ms,
+        ffx_trace = coalesce(spec ->> 'trace', e.ffx_trace)
     WHERE
         e.partition_key = partition
         AND e.execution_id = execution
@@ -1033,7 +1034,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) IS 'Suspends an execution, and ends the lease of its attempt, for ffx_suspend.';
+COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS 'Suspends an execution, and ends the lease of its attempt, for ffx_suspend.';
 
 CREATE FUNCTION ffx_is_path(path text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -2246,7 +2247,7 @@ BEGIN
     satisfiers := ffx_satisfied_by(spec -> 'condition', held);
     PERFORM ffx_store_suspension(partition, execution, spec, held, satisfiers, at_ms);
     IF satisfiers IS NULL THEN
-        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec ->> 'blocking_reason', at_ms);
+        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec, at_ms);
         RETURN 'suspended';
     END IF;
     IF spec ? 'step' THEN
@@ -2855,6 +2856,7 @@ CREATE TABLE ff_exec_core (
     ffx_delay_until_ms bigint,
     ffx_execution_deadline_ms bigint,
     ffx_created_at_ms bigint,
+    ffx_trace text,
     ffx_namespace text,
     ffx_instance_tag text,
     ffx_budget_ids uuid[],
@@ -2933,6 +2935,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_delay_until_ms IS 'Milliseconds since the Uni
 COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS 'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_created_at_ms IS 'Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.';
+
+COMMENT ON COLUMN ff_exec_core.ffx_trace IS 'Trace context of the last run of its handler, a W3C traceparent. NULL: never observed.';
 
 COMMENT ON COLUMN ff_exec_core.ffx_namespace IS 'raw_fields.namespace, its first 1024 bytes; events carry it.';
 

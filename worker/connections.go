@@ -43,7 +43,18 @@ func (e onEngine) NewClaimer(spec engine.ClaimSpec) (claimer, error) {
 }
 
 func (e onEngine) completeIn(ctx context.Context, tx pgx.Tx, l engine.Lease, result []byte) error {
-	return e.WithTx(tx).CompleteExecution(ctx, l, result)
+	bound := e.WithTx(tx)
+	return bound.CompleteExecution(ctx, traced(ctx, bound, l), result)
+}
+
+func (e onEngine) traceContext(ctx context.Context) string {
+	return core.Of(e.Engine).TraceContext(ctx)
+}
+
+// traced returns a lease with the trace context in ctx, to be stored with the end of the run.
+func traced(ctx context.Context, eng *engine.Engine, l engine.Lease) engine.Lease {
+	l.Trace = core.Of(eng).TraceContext(ctx)
+	return l
 }
 
 func (e onEngine) ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error) {

@@ -167,6 +167,8 @@ func (f *fakeEngine) Listen(ctx context.Context, wake func(id.LaneID)) error {
 	return ctx.Err()
 }
 
+func (f *fakeEngine) traceContext(context.Context) string { return "" }
+
 func (f *fakeEngine) Flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -89,7 +89,7 @@ func (s *steps) returned(err error) error {
 func (r *run) delayAll(ctx context.Context, tasks []*task) ([]error, error) {
 	delays := make([]engine.Delay, len(tasks))
 	for i, t := range tasks {
-		delays[i] = engine.Delay{Lease: t.work.Lease, For: t.delay, Until: t.until}
+		delays[i] = engine.Delay{Lease: t.lease(), For: t.delay, Until: t.until}
 	}
 	outcomes, err := r.settling.DelayExecutions(ctx, delays)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *run) delayAll(ctx context.Context, tasks []*task) ([]error, error) {
 func (r *run) awaitAll(ctx context.Context, tasks []*task) ([]error, error) {
 	leases := make([]engine.Lease, len(tasks))
 	for i, t := range tasks {
-		leases[i] = t.work.Lease
+		leases[i] = t.lease()
 	}
 	results, err := r.settling.WaitForChildrenEach(ctx, leases)
 	if err != nil {

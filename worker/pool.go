@@ -26,6 +26,7 @@ func (r *run) perform(t *task, goroutine int64) {
 	t.startedAt.Store(int64(began.Sub(r.began)))
 	t.goroutine.Store(goroutine)
 	returned := false
+	ctx := t.ctx
 	defer func() {
 		if !returned {
 			if value := recover(); value != nil {
@@ -38,6 +39,7 @@ func (r *run) perform(t *task, goroutine int64) {
 		t.ran = time.Since(began)
 		r.ran.Add(int64(t.ran))
 		r.flush(t)
+		t.trace = r.eng.traceContext(ctx)
 		t.end()
 		free := r.limitsOf(t.work.Lease.Lane, t.work.Kind).giveBack(1)
 		byFetcher := r.settleLater(t)
@@ -56,7 +58,6 @@ func (r *run) perform(t *task, goroutine int64) {
 		returned = true
 		return
 	}
-	ctx := t.ctx
 	if r.cfg.Hooks != nil {
 		ctx, t.reportTo = r.cfg.Hooks.Begin(ctx, &t.work)
 	}

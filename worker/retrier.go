@@ -341,12 +341,12 @@ func (a *retrier) alone(t *task) error {
 	defer cancel()
 	switch t.verdict {
 	case complete:
-		return t.completed(a.settling.CompleteExecution(calling, t.work.Lease, t.result))
+		return t.completed(a.settling.CompleteExecution(calling, t.lease(), t.result))
 	case fail:
-		result, err := a.settling.FailExecution(calling, t.work.Lease, t.failure)
+		result, err := a.settling.FailExecution(calling, t.lease(), t.failure)
 		return t.failed(result, err)
 	case await:
-		return t.awaits(a.settling.WaitForChildren(calling, t.work.Lease))
+		return t.awaits(a.settling.WaitForChildren(calling, t.lease()))
 	}
 	reasons, err := a.call(calling, t.verdict, []*task{t})
 	if err != nil {

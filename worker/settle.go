@@ -212,7 +212,7 @@ func (r *run) completeAll(ctx context.Context, tasks []*task) ([]error, error) {
 func completionsOf(tasks []*task) []engine.Completion {
 	completions := make([]engine.Completion, len(tasks))
 	for i, t := range tasks {
-		completions[i] = engine.Completion{Lease: t.work.Lease, Result: t.result}
+		completions[i] = engine.Completion{Lease: t.lease(), Result: t.result}
 	}
 	return completions
 }
@@ -229,7 +229,7 @@ func settleCompleted(tasks []*task, outcomes []error) []error {
 func (r *run) failAll(ctx context.Context, tasks []*task) ([]error, error) {
 	failures := make([]engine.AttemptFailure, len(tasks))
 	for i, t := range tasks {
-		failures[i] = engine.AttemptFailure{Lease: t.work.Lease, Failure: t.failure}
+		failures[i] = engine.AttemptFailure{Lease: t.lease(), Failure: t.failure}
 	}
 	results, err := r.settling.FailExecutions(ctx, failures)
 	if err != nil {
@@ -245,7 +245,7 @@ func (r *run) failAll(ctx context.Context, tasks []*task) ([]error, error) {
 func (r *run) giveBackAll(ctx context.Context, tasks []*task) ([]error, error) {
 	leases := make([]engine.Lease, len(tasks))
 	for i, t := range tasks {
-		leases[i] = t.work.Lease
+		leases[i] = t.lease()
 	}
 	outcomes, err := r.settling.ReleaseLeases(ctx, leases)
 	if err != nil {

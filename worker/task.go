@@ -35,6 +35,7 @@ type task struct {
 	refusals int // of the wait, by the server
 	ran      time.Duration
 	reportTo func(Report) // from the hooks; may be nil
+	trace    string       // context of the run, to be stored
 
 	// Set when the task is settled.
 	settlement Settlement
@@ -52,6 +53,13 @@ type task struct {
 	overSince time.Time // when the handler's context was first seen ended
 	saidStuck bool
 	blocked   bool // other transactions had locked the row at the last renewal
+}
+
+// lease returns the lease for the settlement. The heartbeat reads the one in t.work at the same time.
+func (t *task) lease() engine.Lease {
+	l := t.work.Lease
+	l.Trace = t.trace
+	return l
 }
 
 // verdict selects the engine call that settles a task.

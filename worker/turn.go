@@ -310,14 +310,15 @@ func (t *turn) settle(ctx context.Context, eng *engine.Engine) (ended bool, err 
 	ended = true
 	switch end.verdict {
 	case complete:
-		err = eng.CompleteExecution(ctx, t.lease, end.result)
+		err = eng.CompleteExecution(ctx, traced(ctx, eng, t.lease), end.result)
 		if errors.Is(err, fferr.ErrInvalidInput) {
 			err = badResult(err)
 		}
 	case delay:
-		err = eng.DelayExecution(ctx, t.lease, end.until)
+		err = eng.DelayExecution(ctx, traced(ctx, eng, t.lease), end.until)
 	default:
 		var suspended engine.Suspended
+		end.wait.Lease = traced(ctx, eng, t.lease)
 		suspended, err = eng.Suspend(ctx, end.wait)
 		if errors.Is(err, fferr.ErrInvalidInput) {
 			err = badWait(err)

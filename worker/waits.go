@@ -153,6 +153,7 @@ func (r *run) suspendAll(ctx context.Context, tasks []*task) ([]error, error) {
 	specs := make([]engine.SuspendSpec, len(tasks))
 	for i, t := range tasks {
 		specs[i] = t.wait
+		specs[i].Lease = t.lease()
 	}
 	outcomes, err := r.settling.SuspendEach(ctx, specs)
 	reasons := make([]error, len(tasks))

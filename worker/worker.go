@@ -81,6 +81,7 @@ type handledKinds struct {
 // operations are the engine operations used by this package.
 type operations interface {
 	log() *slog.Logger
+	traceContext(ctx context.Context) string
 	clock() func() time.Time // nil: the database's
 	Prepare(ctx context.Context, roles ...engine.Role) error
 	Listen(ctx context.Context, wake func(id.LaneID)) error

@@ -119,8 +119,8 @@ claimed AS (
         e.raw_fields,
         e.ffx_retry_count,
         e.ffx_limit_ids,
-        e.ffx_namespace,
-        e.ffx_instance_tag
+        e.ffx_trace,
+        e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
     -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
@@ -246,6 +246,7 @@ SELECT
     coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
     n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
     n.ffx_limit_ids AS limit_ids,
+    n.ffx_trace,
     CAST('' AS text) AS halt
 FROM claimed AS n
 LEFT JOIN resumed_attempts AS r ON r.lease_id = n.lease_id AND n.prior_attempt_state = 'attempt_interrupted'
@@ -259,5 +260,5 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), h.subject
+    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h;

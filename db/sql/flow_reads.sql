@@ -205,6 +205,7 @@ SELECT
     coalesce(u.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(u.raw_fields ->> 'ffx_node_key', g.node_key, '')::text AS node_key,
     u.result,
+    u.ffx_trace,
     coalesce(u.lifecycle_phase, '')::text AS lifecycle_phase,
     coalesce(u.eligibility_state, '')::text AS eligibility_state,
     coalesce(u.public_state, '')::text AS public_state,

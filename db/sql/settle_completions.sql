@@ -24,6 +24,7 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@results::bytea[]) AS result,
+        nullif(unnest(@traces::text[]), '') AS trace,
         -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
         -- for a thousand the whole table would be read instead of looking up each row.
         unnest(@ords::integer[]) AS ord
@@ -37,6 +38,7 @@ completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = (SELECT now_ms FROM clock),
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -169,6 +171,7 @@ WITH completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = sqlc.narg(result)::bytea,
+        ffx_trace = coalesce(sqlc.narg(trace)::text, e.ffx_trace),
         terminal_at_ms = k.now_ms,
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -293,7 +296,8 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@results::bytea[]) AS result
+        unnest(@results::bytea[]) AS result,
+        nullif(unnest(@traces::text[]), '') AS trace
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 completed AS (
@@ -304,6 +308,7 @@ completed AS (
         attempt_state = 'attempt_terminal',
         attempt_index = i.attempt_index,
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = @now_ms::bigint,
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',

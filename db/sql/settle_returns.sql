@@ -14,7 +14,8 @@ WITH input AS (
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
         unnest(@waits_fors::text[]) AS waits_for,
-        nullif(unnest(@delays_until_ms::bigint[]), 0) AS delay_until_ms
+        nullif(unnest(@delays_until_ms::bigint[]), 0) AS delay_until_ms,
+        nullif(unnest(@traces::text[]), '') AS trace
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 returned AS (
@@ -59,7 +60,8 @@ returned AS (
         END,
         ffx_gate_id = CASE WHEN i.waits_for = '' THEN coalesce(e.ffx_budget_ids[1], e.ffx_limit_ids[1]) END,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        ffx_last_mutation_at_ms = @now_ms::bigint,
+        ffx_trace = coalesce(i.trace, e.ffx_trace)
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])

@@ -15,6 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 const (
@@ -41,6 +42,8 @@ type Config struct {
 	Retention, OutboxRetention time.Duration
 	Streams                    StreamLimits
 	UnsignedResumeGrants       bool // accepted
+
+	Observer observe.Observer // may be nil
 }
 
 // Core runs statements and transactions on a pool, or in a caller's transaction. Values bound to a transaction or to
@@ -58,6 +61,8 @@ type Core struct {
 	Retention, OutboxRetention time.Duration // defaults for executions and events
 	Streams                    StreamLimits
 	UnsignedResumeGrants       bool // accepts resume grants of other programs
+
+	Observer observe.Observer // nil: nothing is observed
 
 	*Notifying
 	Keys     *KeyCache
@@ -82,6 +87,7 @@ func New(pool *pgxpool.Pool, cfg Config) *Core {
 		Log:                  cfg.Log,
 		Now:                  cfg.Now,
 		UnsignedResumeGrants: cfg.UnsignedResumeGrants,
+		Observer:             cfg.Observer,
 		Notifying:            newNotifying(pool, cfg),
 		Keys:                 &KeyCache{},
 		Leases:               &LeaseMemory{},

@@ -27,6 +27,7 @@ type EndingAttempt struct {
 	Category   string
 	Class      policy.Class
 	Detail     string
+	Trace      string // of the run; "" keeps the last one
 }
 
 // Values of an attempt's index if there is no attempt to end.
@@ -58,6 +59,7 @@ func (s *Ending) Add(a EndingAttempt) {
 	p.FailureCategories = append(p.FailureCategories, a.Category)
 	p.FailureClasses = append(p.FailureClasses, string(a.Class))
 	p.FailureDetails = append(p.FailureDetails, a.Detail)
+	p.Traces = AddTrace(p.Traces, len(p.FailureDetails)-1, a.Trace)
 }
 
 // Len returns the number of executions.

@@ -34,6 +34,7 @@ func (s *Retries) Add(a EndingAttempt, retryAtMs int64) {
 	p.FailureCategories = append(p.FailureCategories, a.Category)
 	p.FailureClasses = append(p.FailureClasses, string(a.Class))
 	p.FailureDetails = append(p.FailureDetails, a.Detail)
+	p.Traces = AddTrace(p.Traces, len(p.FailureDetails)-1, a.Trace)
 }
 
 func (s *Retries) Len() int { return len(s.Params.ExecutionIDs) }

@@ -88,7 +88,7 @@ var table = []object{
 	{Function, "ffx_early_signals(smallint, uuid, jsonb, jsonb, jsonb)", "", "", "EXECUTE", ""},
 	{Function, "ffx_flow_key(uuid)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_give_turn(smallint, uuid, bigint, smallint, uuid, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
-	{Function, "ffx_interrupt_attempt(smallint, uuid, integer, text, bigint)", "", "", "EXECUTE", ""},
+	{Function, "ffx_interrupt_attempt(smallint, uuid, integer, jsonb, bigint)", "", "", "EXECUTE", ""},
 	{Function, "ffx_is_path(text)", "", "", "EXECUTE", ""},
 	{Function, "ffx_keep_signal(smallint, uuid, jsonb, jsonb)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_key_partition(text, text)", "", "EXECUTE", "EXECUTE", "EXECUTE"},

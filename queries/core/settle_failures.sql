@@ -54,7 +54,8 @@ WITH input AS (
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
         unnest(@failure_classes::text[]) AS failure_class,
-        unnest(@failure_details::text[]) AS failure_detail
+        unnest(@failure_details::text[]) AS failure_detail,
+        nullif(unnest(@traces::text[]), '') AS trace
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 rescheduled AS (
@@ -91,7 +92,8 @@ rescheduled AS (
             coalesce(e.ffx_retry_count, 0),
             CASE WHEN e.raw_fields ->> 'retry_count' ~ '^[0-9]{1,9}$' THEN (e.raw_fields ->> 'retry_count')::integer ELSE 0 END
         ) + 1,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        ffx_last_mutation_at_ms = @now_ms::bigint,
+        ffx_trace = coalesce(i.trace, e.ffx_trace)
     FROM input AS i
     WHERE
         e.partition_key = ANY (ARRAY[i.partition_key])
@@ -175,7 +177,8 @@ WITH input AS (
         unnest(@failure_reasons::text[]) AS failure_reason,
         unnest(@failure_categories::text[]) AS failure_category,
         unnest(@failure_classes::text[]) AS failure_class,
-        unnest(@failure_details::text[]) AS failure_detail
+        unnest(@failure_details::text[]) AS failure_detail,
+        nullif(unnest(@traces::text[]), '') AS trace
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 ended AS (
@@ -191,6 +194,7 @@ ended AS (
         lease_reclaim_count = e.lease_reclaim_count + @lost_leases::integer,
         ffx_delay_until_ms = NULL,
         ffx_lease_epoch = CASE WHEN i.raised_epoch > 0 THEN i.raised_epoch ELSE e.ffx_lease_epoch END,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         raw_fields = e.raw_fields || jsonb_build_object(
             'failure_reason', i.failure_reason,
             'failure_category', i.failure_category,

@@ -23,6 +23,7 @@ input AS (
         unnest(@lease_epochs::bigint[]) AS lease_epoch,
         unnest(@flow_ids::uuid[]) AS flow_id,
         unnest(@results::bytea[]) AS result,
+        nullif(unnest(@traces::text[]), '') AS trace,
         -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
         -- for a thousand the whole table would be read instead of looking up each row.
         unnest(@ords::integer[]) AS ord
@@ -36,6 +37,7 @@ completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = (SELECT now_ms FROM clock),
         -- include set_ended: at_ms = (SELECT now_ms FROM clock)
     FROM input AS i
@@ -114,6 +116,7 @@ WITH completed AS (
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
         result = sqlc.narg(result)::bytea,
+        ffx_trace = coalesce(sqlc.narg(trace)::text, e.ffx_trace),
         terminal_at_ms = k.now_ms,
         -- include set_ended: at_ms = k.now_ms
     FROM (
@@ -184,7 +187,8 @@ WITH input AS (
         unnest(@partition_keys::smallint[]) AS partition_key,
         unnest(@execution_ids::uuid[]) AS execution_id,
         unnest(@attempt_indexes::integer[]) AS attempt_index,
-        unnest(@results::bytea[]) AS result
+        unnest(@results::bytea[]) AS result,
+        nullif(unnest(@traces::text[]), '') AS trace
     LIMIT cardinality(@execution_ids::uuid[])
 ),
 completed AS (
@@ -195,6 +199,7 @@ completed AS (
         attempt_state = 'attempt_terminal',
         attempt_index = i.attempt_index,
         result = i.result,
+        ffx_trace = coalesce(i.trace, e.ffx_trace),
         terminal_at_ms = @now_ms::bigint,
         -- include set_ended: at_ms = @now_ms::bigint
     FROM input AS i

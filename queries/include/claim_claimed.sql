@@ -26,5 +26,5 @@ RETURNING
     e.raw_fields,
     e.ffx_retry_count,
     e.ffx_limit_ids,
-    e.ffx_namespace,
-    e.ffx_instance_tag
+    e.ffx_trace,
+    e.ffx_namespace, e.ffx_instance_tag

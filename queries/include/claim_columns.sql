@@ -15,4 +15,5 @@ coalesce(n.ffx_retry_count, 0)::integer AS retry_count,
 coalesce(n.timeout_at_ms, 0)::bigint AS timeout_at_ms,
 n.lease_expires_at_ms::bigint AS lease_expires_at_ms,
 n.ffx_limit_ids AS limit_ids,
+n.ffx_trace,
 CAST('' AS text) AS halt

@@ -12,7 +12,8 @@ ALTER TABLE ff_exec_core
     ADD COLUMN ffx_lease_epoch bigint,
     ADD COLUMN ffx_delay_until_ms bigint,
     ADD COLUMN ffx_execution_deadline_ms bigint,
-    ADD COLUMN ffx_created_at_ms bigint;
+    ADD COLUMN ffx_created_at_ms bigint,
+    ADD COLUMN ffx_trace text;
 
 COMMENT ON COLUMN ff_exec_core.ffx_last_mutation_at_ms IS
     'Milliseconds since the Unix epoch: the last change other than a renewal. NULL: never written by this library; raw_fields.last_mutation_at may be later.';
@@ -28,6 +29,8 @@ COMMENT ON COLUMN ff_exec_core.ffx_execution_deadline_ms IS
     'Milliseconds since the Unix epoch: the deadline. 0: none. Negative: the deadline, negated when it ended, so that no job looks at it again. NULL: never written by this library.';
 COMMENT ON COLUMN ff_exec_core.ffx_created_at_ms IS
     'Milliseconds since the Unix epoch: when fair work was created, whose created_at_ms is its place in the queue. NULL: not fair; created_at_ms tells.';
+COMMENT ON COLUMN ff_exec_core.ffx_trace IS
+    'Trace context of the last run of its handler, a W3C traceparent. NULL: never observed.';
 
 -- A character has at most four bytes. In PL/pgSQL, because each statement that inserts would parse the body of a
 -- function in SQL, to see whether it can be inlined. It never can.
@@ -161,6 +164,7 @@ ALTER TABLE ff_exec_core
     DROP COLUMN ffx_lease_epoch,
     DROP COLUMN ffx_delay_until_ms,
     DROP COLUMN ffx_execution_deadline_ms,
+    DROP COLUMN ffx_trace,
     DROP COLUMN ffx_created_at_ms,
     DROP COLUMN ffx_namespace,
     DROP COLUMN ffx_instance_tag,

@@ -1066,7 +1066,7 @@ COMMENT ON FUNCTION ffx_store_suspension(
 
 -- The caller holds the locks of the execution and its attempt.
 CREATE FUNCTION ffx_interrupt_attempt(
-    partition smallint, execution uuid, attempt integer, reason text, at_ms bigint
+    partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -1082,7 +1082,7 @@ BEGIN
         eligibility_state = 'not_applicable',
         public_state = 'suspended',
         attempt_state = 'attempt_interrupted',
-        blocking_reason = reason,
+        blocking_reason = spec ->> 'blocking_reason',
         attempt_index = attempt,
         ffx_lease_epoch = greatest(e.ffx_lease_epoch, (
             SELECT max(a.lease_epoch)
@@ -1093,7 +1093,8 @@ BEGIN
                 AND a.attempt_index = attempt
         )) + 1,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = at_ms
+        ffx_last_mutation_at_ms = at_ms,
+        ffx_trace = coalesce(spec ->> 'trace', e.ffx_trace)
     WHERE
         e.partition_key = partition
         AND e.execution_id = execution
@@ -1135,7 +1136,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, reason text, at_ms bigint) IS
+COMMENT ON FUNCTION ffx_interrupt_attempt(partition smallint, execution uuid, attempt integer, spec jsonb, at_ms bigint) IS
     'Suspends an execution, and ends the lease of its attempt, for ffx_suspend.';
 
 -- The caller holds the locks of the execution and its attempt, and has checked the lease. Each waitpoint receives the signals
@@ -1180,7 +1181,7 @@ BEGIN
     satisfiers := ffx_satisfied_by(spec -> 'condition', held);
     PERFORM ffx_store_suspension(partition, execution, spec, held, satisfiers, at_ms);
     IF satisfiers IS NULL THEN
-        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec ->> 'blocking_reason', at_ms);
+        PERFORM ffx_interrupt_attempt(partition, execution, attempt, spec, at_ms);
         RETURN 'suspended';
     END IF;
     IF spec ? 'step' THEN
@@ -1268,7 +1269,7 @@ DROP VIEW ffx_wait;
 
 DROP FUNCTION ffx_suspend(smallint, uuid, integer, jsonb, bigint);
 
-DROP FUNCTION ffx_interrupt_attempt(smallint, uuid, integer, text, bigint);
+DROP FUNCTION ffx_interrupt_attempt(smallint, uuid, integer, jsonb, bigint);
 
 DROP FUNCTION ffx_store_suspension(smallint, uuid, jsonb, jsonb, jsonb, bigint);
 
