@@ -1,6 +1,5 @@
 // Package observe has the types by which an engine reports its work to telemetry. An observer is set in
-// engine.Config.Observer; package ffotel has one for OpenTelemetry. What a worker's handlers do is observed by
-// worker.Config.Observer.
+// engine.Config.Observer.
 //
 //	eng, err := engine.New(pool, engine.Config{Observer: metrics{}})
 package observe

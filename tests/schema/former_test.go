@@ -177,6 +177,7 @@ var changed = []struct{ in, former, now string }{
 	{"column ff_exec_core.ffx_quota_policy_id:", "Quota policy that has to admit it;", "Quota policy that it names, one of its limits;"},
 	{"order ff_exec_core (", "ffx_execution_deadline_ms, ", "ffx_execution_deadline_ms, ffx_created_at_ms, "},
 	{"order ff_exec_core (", "ffx_quota_partition, ", "ffx_quota_partition, ffx_limit_ids, ffx_limit_units, "},
+	{"order ff_exec_core (", "ffx_created_at_ms, ffx_namespace", "ffx_created_at_ms, ffx_trace, ffx_namespace"},
 	{"view ffx_execution ", "ffx_read_instant(e.created_at_ms) AS", "ffx_read_instant(COALESCE(e.ffx_created_at_ms, e.created_at_ms)) AS"},
 	{"view ffx_execution ", "(0)::bigint), 0), e.created_at_ms)) AS", "(0)::bigint), 0), e.ffx_created_at_ms, e.created_at_ms)) AS"},
 	{"order ff_suspension_current (", ", ffx_resume_delay_ms, ffx_requested_by, ffx_continuation_pointer", ""},
@@ -236,7 +237,7 @@ func limited(value string) string {
 
 // added are columns, tables and functions that the former schema had not.
 var added = []string{
-	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
+	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_trace", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
 	"ffx_pruned_member", "ffx_waiting", "ffx_job.succeeded_at_ms", "ffx_job.failed_at_ms", "ffx_job.error",
 	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_attempt_type()", "ffx_attempt_policy()", "ffx_ff_flow_summary_dependent_idx",
 }

@@ -113,7 +113,7 @@ type twins struct {
 var oneCompletion = []string{
 	"k.now_ms", "(SELECT now_ms FROM clock)", "sqlc.narg(result)::bytea", "i.result", "@partition_key::smallint", "i.partition_key",
 	"@execution_id::uuid", "i.execution_id", "@attempt_index::integer", "i.attempt_index", "@lease_epoch::bigint", "i.lease_epoch",
-	"sqlc.narg(flow_id)::uuid", "i.flow_id",
+	"sqlc.narg(flow_id)::uuid", "i.flow_id", "sqlc.narg(trace)::text", "i.trace",
 }
 
 var oneEnd = []string{
