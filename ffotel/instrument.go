@@ -10,7 +10,7 @@ import (
 )
 
 // Instrument makes the engine and the worker with these configurations report spans and metrics: see [Spans] and [Metrics].
-// Either may be nil. Hooks in the worker's configuration are called too, before ffotel's, and middleware before ffotel's.
+// Either may be nil. Observers, hooks and middleware in the configurations are called too, before ffotel's.
 //
 // The engine's part sets the tag [TraceparentTag] of new executions, so the worker of another process finds the creator's
 // span. Call Instrument once for a configuration, or each run is reported twice.
@@ -26,6 +26,7 @@ func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts O
 	}
 	tracer := opts.tracer()
 	if engineConfig != nil {
+		engineConfig.Observer = &engineObserver{next: engineConfig.Observer}
 		engineConfig.Middleware = append(slices.Clip(engineConfig.Middleware), func(ctx context.Context, spec *engine.ExecutionSpec) error {
 			create(ctx, tracer, spec)
 			return nil

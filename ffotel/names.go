@@ -52,7 +52,8 @@ const (
 
 	errorTypeOther = "_OTHER"
 
-	linkCreator = "creator"
+	linkCreator  = "creator"
+	linkPrevious = "previous_run"
 
 	other = "other" // the labels of a metric with too many sets
 )

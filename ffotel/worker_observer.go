@@ -72,6 +72,9 @@ func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (co
 	default:
 		options = append(options, trace.WithNewRoot())
 	}
+	if previous, ok := linkTo(work.PreviousTrace, linkPrevious); ok {
+		links = append(links, previous)
+	}
 	return o.tracer.Start(ctx, spanProcess+" "+work.Kind, append(options, trace.WithLinks(links...))...)
 }
 
