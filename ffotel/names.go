@@ -54,6 +54,7 @@ const (
 
 	linkCreator  = "creator"
 	linkPrevious = "previous_run"
+	linkUpstream = "upstream"
 
 	other = "other" // the labels of a metric with too many sets
 )

@@ -185,6 +185,42 @@ func TestTraceOfAnOrder(t *testing.T) {
 	}
 }
 
+// A handler links its run to those of its upstreams.
+func TestLinkUpstreams(t *testing.T) {
+	s := newShop(t, ffotel.Options{})
+	gather := engine.Kind[struct{}, struct{}]{Name: "gather"}
+	worker.Handle(s.Worker, gather, func(ctx context.Context, job worker.Job[struct{}]) (struct{}, error) {
+		upstreams, err := job.Upstreams(ctx)
+		ffotel.LinkUpstreams(ctx, upstreams)
+		return struct{}{}, err
+	})
+	_, err := s.Engine.CreateFlow(t.Context(), engine.FlowSpec{
+		Nodes: []engine.Node{{Key: "a", Spec: notify.Spec(mail{})}, {Key: "b", Spec: notify.Spec(mail{})}, {Key: "all", Spec: gather.Spec(struct{}{})}},
+		Edges: []engine.Edge{{From: "a", To: "all"}, {From: "b", To: "all"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Drain()
+	runs := make(map[trace.SpanID]bool)
+	linked := 0
+	for _, span := range s.spans.GetSpans() {
+		switch span.Name {
+		case "process notify":
+			runs[span.SpanContext.SpanID()] = true
+		case "process gather":
+			for _, link := range span.Links {
+				if runs[link.SpanContext.SpanID()] && link.Attributes[0].Value.AsString() == "upstream" {
+					linked++
+				}
+			}
+		}
+	}
+	if len(runs) != 2 || linked != 2 {
+		t.Errorf("%d links to %d upstreams", linked, len(runs))
+	}
+}
+
 func TestMetricsOfAnOrder(t *testing.T) {
 	s := newShop(t, ffotel.Options{})
 	s.run(t)
