@@ -23,7 +23,9 @@ type tracer struct{}
 
 type traceKey struct{}
 
-func traced(ctx context.Context, trace string) context.Context { return context.WithValue(ctx, traceKey{}, trace) }
+func traced(ctx context.Context, trace string) context.Context {
+	return context.WithValue(ctx, traceKey{}, trace)
+}
 
 func (tracer) TraceContext(ctx context.Context) string {
 	trace, _ := ctx.Value(traceKey{}).(string)
