@@ -105,7 +105,7 @@ func TestAwaitKeepsAWakeupDuringALook(t *testing.T) {
 		l.during = func(n int) {
 			switch n {
 			case 1:
-				l.engine().c.Notify(completed())
+				l.engine().c.Notify(t.Context(), completed())
 			case 2:
 				w.answer([]byte("done"), nil)
 			}
@@ -246,10 +246,10 @@ func TestAwaitWakesOnOwnCommits(t *testing.T) {
 		var due core.Notifications
 		due.Lane("lane")
 		due.Leases()
-		e.c.Notify(&due) // nothing has ended
+		e.c.Notify(t.Context(), &due) // nothing has ended
 		synctest.Wait()
 		l.want(t, 0, 50, 150, 350)
-		e.c.Notify(completed())
+		e.c.Notify(t.Context(), completed())
 		<-w.done
 		l.want(t, 0, 50, 150, 350, 400)
 		if err := answer(); err != nil {

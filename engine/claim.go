@@ -11,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/scan"
 	"github.com/flowfabric/flowfabric-go/normalise"
+	"github.com/flowfabric/flowfabric-go/observe"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -52,19 +53,30 @@ func checkClaimLimit(field string, limit int) error {
 
 // claim claims after the scan positions, or from the head of the lane if there are none. The Halt is set if the claim was
 // halted.
-func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, state.Halt, error) {
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) (claimed []Claimed, halt state.Halt, err error) {
+	if e.c.Observer != nil {
+		began := time.Now()
+		defer func() { e.observeClaim(ctx, spec.Lane, began, len(claimed), err) }()
+	}
 	claim, err := core.InStatement(ctx, e.c, "claim", func(conn db.DBTX, due *core.Notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
 	if errors.Is(err, core.ErrFellThrough) {
-		claimed, err := e.claimSlowly(ctx, spec, n)
+		claimed, err = e.claimSlowly(ctx, spec, n)
 		return claimed, state.NotHalted, err
 	}
 	if err != nil {
 		return nil, state.NotHalted, err
 	}
 	return claim.claimed(), claim.halt, nil
+}
+
+// observeClaim reports a claim.
+func (e *Engine) observeClaim(ctx context.Context, lane id.LaneID, began time.Time, executions int, err error) {
+	if e.c.Observer != nil {
+		e.c.Observe(ctx, observe.Claimed{Lane: lane, Executions: executions, Took: time.Since(began), Err: err})
+	}
 }
 
 // A claiming is one try of the fast path of a claim, with parameters and answer.

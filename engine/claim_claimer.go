@@ -187,6 +187,7 @@ func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, state.Halt, error) {
 	const op = "complete and claim"
+	began := time.Now()
 	shortWait := e.shortWait()
 	outcomes := make([]fferr.Outcome[struct{}], len(completions))
 	chunks := shortWait.completionChunks(completions, outcomes)
@@ -212,6 +213,7 @@ func (e *Engine) completeAndClaim(
 		switch {
 		case err == nil:
 			claimed := claim.claimed()
+			e.observeClaim(ctx, spec.Lane, began, len(claimed), nil)
 			if err := completion.finish(ctx, op, completions, outcomes); err != nil {
 				for _, item := range chunks[0] {
 					outcomes[item.n].Err = err

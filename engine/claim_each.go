@@ -101,8 +101,12 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	shortWait := e.shortWait()
 	// Not in a caller's transaction, which would keep the locks after a failed fast path.
 	if e.c.Tx == nil && len(scans) > 1 {
+		began := time.Now()
 		err := shortWait.scanTogether(ctx, scans)
 		if !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy) {
+			for _, s := range scans {
+				e.observeClaim(ctx, s.claimer.spec.Lane, began, len(s.claimed), err)
+			}
 			return err
 		}
 	}

@@ -375,7 +375,11 @@ func (e *Engine) insertRows(
 		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
 	}
 	for i := range creations {
-		switch created[creations[i].id].State {
+		public := created[creations[i].id].State
+		if public != "" && e.c.Observer != nil {
+			due.Created(creations[i].lane, creations[i].kind, 1)
+		}
+		switch public {
 		case state.PublicWaiting:
 			creations[i].announce(due)
 		case state.PublicDelayed:

@@ -70,9 +70,17 @@ func (e *Engine) insertAlike(ctx context.Context, op string, creations []creatio
 	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		for _, group := range groups {
 			announce(due, group)
+			e.countCreated(due, group)
 		}
 		return steps
 	})
+}
+
+// countCreated counts the new executions of one lane and kind for the observer.
+func (e *Engine) countCreated(due *core.Notifications, group []*creation) {
+	if e.c.Observer != nil {
+		due.Created(group[0].lane, group[0].kind, len(group))
+	}
 }
 
 // announce notifies that executions of one lane are claimable.

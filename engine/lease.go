@@ -12,6 +12,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Handle encodes the lease for another process or language.
@@ -54,11 +55,24 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 // happened.
 func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]fferr.Outcome[time.Time], error) {
 	const op = "renew leases"
-	results := make([]fferr.Outcome[time.Time], len(renewals))
+	results, began := make([]fferr.Outcome[time.Time], len(renewals)), time.Now()
 	err := core.InChunks(len(renewals), MaxBatch, func(from, to int) error {
 		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
 	}, func(i int, err error) { results[i].Err = err })
+	if e.c.Observer != nil {
+		e.c.Observe(ctx, observe.Renewed{Leases: len(renewals), Lost: countLost(results), Took: time.Since(began), Err: err})
+	}
 	return results, err
+}
+
+// countLost counts the lost leases among the outcomes of a renewal.
+func countLost(outcomes []fferr.Outcome[time.Time]) (lost int) {
+	for _, outcome := range outcomes {
+		if _, is := errors.AsType[*fferr.LeaseError](outcome.Err); is {
+			lost++
+		}
+	}
+	return lost
 }
 
 func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []fferr.Outcome[time.Time]) error {

@@ -16,7 +16,7 @@ func (e *Engine) Wake(lanes ...id.LaneID) {
 	for _, lane := range lanes {
 		due.Lane(string(lane))
 	}
-	e.c.Notify(&due)
+	e.c.Notify(context.Background(), &due)
 }
 
 // Flush waits until the engine's pending notifications to other processes have been sent or have failed, and until

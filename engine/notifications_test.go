@@ -55,7 +55,7 @@ func TestClaimerScansFullyForResumedExecutions(t *testing.T) {
 			var due core.Notifications
 			c.notify(&due)
 			woken = nil
-			e.c.Notify(&due)
+			e.c.Notify(t.Context(), &due)
 			synctest.Wait()
 			if full := len(claimer.next()) == 0; len(woken) != 1 || full != c.full {
 				t.Errorf("after %s: woken for %q, a full scan is due: %t; want one, %t", c.name, woken, full, c.full)

@@ -17,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Limits of a signal.
@@ -140,13 +141,24 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		hash := sha256.Sum256([]byte(to.Token.Reveal()))
 		params.WaitpointID, params.TokenHash = pgtype.UUID{Bytes: to.Waitpoint, Valid: true}, hash[:]
 	}
-	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (Signalled, error) {
+	signalled, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (Signalled, error) {
 		x, row, err := e.deliverOnce(ctx, conn, spec, params)
 		if err != nil {
 			return Signalled{}, err
 		}
 		return signalledBy(x, to, row, due)
 	})
+	if err == nil {
+		e.observeSignal(ctx, spec, signalled)
+	}
+	return signalled, err
+}
+
+// observeSignal reports a delivery.
+func (e *Engine) observeSignal(ctx context.Context, spec *SignalSpec, signalled Signalled) {
+	if e.c.Observer != nil {
+		e.c.Observe(ctx, observe.Signalled{Name: spec.Name, Duplicate: signalled.Duplicate})
+	}
 }
 
 // signalledBy returns the result of a delivery, and adds the notifications to due.

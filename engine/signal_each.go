@@ -39,6 +39,11 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Ou
 			outcomes[n].Err = err
 		}
 	})
+	for _, n := range valid {
+		if outcomes[n].Err == nil && err == nil {
+			e.observeSignal(ctx, &specs[n], outcomes[n].Value)
+		}
+	}
 	return outcomes, err
 }
 

@@ -46,7 +46,7 @@ func (e *Engine) InStep(
 		}
 	}
 	if err == nil && !recorded.Repeated {
-		e.c.Forward(bound.Due)
+		e.c.Forward(ctx, bound.Due)
 	}
 	return recorded, err
 }

@@ -49,6 +49,6 @@ func (e *Engine) InTx(ctx context.Context, fn func(tx pgx.Tx, eng *Engine) error
 	if err := core.CommitBound(ctx, tx); err != nil {
 		return err
 	}
-	e.c.Forward(bound.Due)
+	e.c.Forward(ctx, bound.Due)
 	return nil
 }

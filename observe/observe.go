@@ -25,8 +25,9 @@ type Observer interface {
 // Event is one of [Created], [Signalled], [Claimed], [Renewed] and [JobRan]. Later versions add others.
 type Event interface{ event() }
 
-// Created reports new executions of one lane and kind, after the commit. In a caller's own transaction, whose commit
-// the engine does not see, the event comes when the operation returns. Duplicates don't count.
+// Created reports new executions of one lane and kind, after the commit. The engine sees the commits of its own
+// transactions and of Engine.InTx. In another transaction, the event comes when the operation returns. Executions of a
+// savepoint that the caller rolls back are reported too, duplicates are not.
 type Created struct {
 	Lane  id.LaneID
 	Kind  string
@@ -39,7 +40,7 @@ type Signalled struct {
 	Duplicate bool // an earlier call had delivered it
 }
 
-// Claimed reports one claim from a lane.
+// Claimed reports one claim from a lane. Took includes the completions of the same transaction.
 type Claimed struct {
 	Lane       id.LaneID
 	Executions int

@@ -22,6 +22,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Config configures a [Reconciler]. The zero value of every field is the default.
@@ -170,7 +171,24 @@ func New(eng *engine.Engine, cfg Config) (*Reconciler, error) {
 		return nil, &fferr.InputError{Field: "engine", Reason: "is bound to a transaction, and a reconciler outlives it"}
 	}
 	cfg.Log = cmp.Or(cfg.Log, core.Of(eng).Log)
-	return newReconciler(upkeep.Of(eng), jobsOf(upkeep.Of(eng)), cfg)
+	return newReconciler(upkeep.Of(eng), observed(jobsOf(upkeep.Of(eng)), core.Of(eng)), cfg)
+}
+
+// observed returns jobs that report each call to the observer, if there is one.
+func observed(jobs []job, c *core.Core) []job {
+	if c.Observer == nil {
+		return jobs
+	}
+	for i := range jobs {
+		name, act := string(jobs[i].name), jobs[i].act
+		jobs[i].act = func(ctx context.Context, batch int) (int, error) {
+			began := time.Now()
+			acted, err := act(ctx, batch)
+			c.Observe(ctx, observe.JobRan{Job: name, Acted: acted, Took: time.Since(began), Err: err})
+			return acted, err
+		}
+	}
+	return jobs
 }
 
 func newReconciler(eng operations, jobs []job, cfg Config) (*Reconciler, error) {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
+	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Channels notified after a commit. A notification is a hint: after a missed one, a process finds the rows at its next
@@ -86,6 +88,8 @@ type Notifications struct {
 	gate     bool // a budget or limit may admit executions
 	sequence bool // an end of a member of a sequence
 	Over     bool // executions to cancel, because a budget is over, in an InTx
+
+	created []observe.Created
 }
 
 // Lane notifies of work on a lane.
@@ -150,6 +154,17 @@ func (n *Notifications) Lost(instance string) {
 // maxLostPayload is the longest instance name sent. Another program may have stored a name too long for a notification.
 const maxLostPayload = 1024
 
+// Created counts new executions for the observer.
+func (n *Notifications) Created(lane, kind string, count int) {
+	for i := range n.created {
+		if c := &n.created[i]; string(c.Lane) == lane && c.Kind == kind {
+			c.Count += count
+			return
+		}
+	}
+	n.created = append(n.created, observe.Created{Lane: id.LaneID(lane), Kind: kind, Count: count})
+}
+
 // undispatched signals only this engine. Other processes find the event by polling.
 func (n *Notifications) undispatched() { n.left = true }
 
@@ -159,10 +174,14 @@ func (n *Notifications) Include(other *Notifications) {
 	n.left, n.Delayed, n.unneeded = n.left || other.left, n.Delayed || other.Delayed, n.unneeded || other.unneeded
 	n.Keys, n.schedule, n.gate = n.Keys || other.Keys, n.schedule || other.schedule, n.gate || other.gate
 	n.Over, n.sequence = n.Over || other.Over, n.sequence || other.sequence
+	for _, c := range other.created {
+		n.Created(string(c.Lane), c.Kind, c.Count)
+	}
 }
 
-// Notify sends notifications of a committed transaction.
-func (c *Core) Notify(due *Notifications) {
+// Notify sends notifications of a committed transaction, and reports its creations. ctx is the operation's.
+func (c *Core) Notify(ctx context.Context, due *Notifications) {
+	c.observeCreated(ctx, due)
 	if pgtx.Refusal(c.Tx) != nil {
 		return
 	}
@@ -193,14 +212,17 @@ func (c *Core) Notify(due *Notifications) {
 	c.Notifier.Notify(&due.Set)
 }
 
-// Forward sends the notifications of a committed transaction, or leaves them to the enclosing transaction.
-func (c *Core) Forward(due *Notifications) {
+// Forward sends the notifications of a committed transaction, or leaves them to the enclosing transaction. The commit of a
+// caller's own transaction is unknown here, so its creations are reported now.
+func (c *Core) Forward(ctx context.Context, due *Notifications) {
 	if c.Tx == nil {
-		c.Notify(due)
+		c.Notify(ctx, due)
 		return
 	}
 	if around, ok := c.Tx.(noter); ok {
 		around.note(due)
+	} else {
+		c.observeCreated(ctx, due)
 	}
 }
 
@@ -223,7 +245,7 @@ func (c *Core) SequenceEnded(lanes []string) {
 	for _, lane := range lanes {
 		due.SequenceEnded(lane)
 	}
-	c.Notify(&due)
+	c.Notify(context.Background(), &due)
 }
 
 // memberEnded makes claimers of this process look for the next members of sequences on all lanes.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,5 +83,5 @@ func (c *Core) NotifyStreams(settled []id.Fence) {
 	for _, k := range keys {
 		due.Stream(k)
 	}
-	c.Forward(&due)
+	c.Forward(context.Background(), &due)
 }

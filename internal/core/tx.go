@@ -35,7 +35,7 @@ func InTx[T any](ctx context.Context, c *Core, op string, fn func(tx *Txn) (T, e
 	if c.Tx != nil {
 		result, err := pgtx.InCallers(ctx, c.Tx, try)
 		if err == nil {
-			c.Forward(&tx.Due)
+			c.Forward(ctx, &tx.Due)
 		}
 		return result, Wrap(op, err)
 	}
@@ -43,7 +43,7 @@ func InTx[T any](ctx context.Context, c *Core, op string, fn func(tx *Txn) (T, e
 	if err != nil {
 		return result, OutcomeOf(op, err)
 	}
-	c.Notify(&tx.Due)
+	c.Notify(ctx, &tx.Due)
 	return result, nil
 }
 
@@ -66,7 +66,7 @@ func InStatement[T any](
 	if err != nil {
 		return result, OutcomeOf(op, FellThrough(err))
 	}
-	c.Notify(&due)
+	c.Notify(ctx, &due)
 	return result, nil
 }
 
@@ -78,7 +78,7 @@ func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notif
 		var due Notifications
 		err := pgtx.InCallersAtOnce(ctx, c.Tx, begin(&due)...)
 		if err == nil {
-			c.Forward(&due)
+			c.Forward(ctx, &due)
 		}
 		return Wrap(op, FellThrough(err))
 	}
@@ -90,6 +90,6 @@ func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notif
 	if err != nil {
 		return OutcomeOf(op, FellThrough(err))
 	}
-	c.Notify(&due)
+	c.Notify(ctx, &due)
 	return nil
 }
