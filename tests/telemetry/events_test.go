@@ -75,7 +75,7 @@ func TestCreationsAreReportedAfterTheCommit(t *testing.T) {
 	unique := func(n int) []engine.ExecutionSpec {
 		all := specs(f.Lane, "unique", n)
 		for i := range all {
-			all[i].Unique, all[i].Payload = &engine.Unique{ByArgs: true}, fmt.Append(nil, i)
+			all[i].Unique, all[i].Payload = &engine.Unique{ByArgs: true, ByLane: true}, fmt.Append(nil, i)
 		}
 		return all
 	}

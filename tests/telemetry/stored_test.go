@@ -39,7 +39,7 @@ func (tracer) Observe(context.Context, observe.Event) {}
 
 func newTraced(t *testing.T) *fixture.Fixture {
 	t.Helper()
-	f := fixture.New(t)
+	f := fixture.NewCloned(t) // in a shared database, another test's job may hold the rows
 	f.Engine = f.EngineOn(t, f.Pool, engine.Config{Observer: tracer{}})
 	return f
 }
