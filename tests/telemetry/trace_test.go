@@ -138,7 +138,7 @@ func drawn(spans tracetest.SpanStubs) string {
 				fmt.Fprintf(&text, "%s    %s: %s\n", indent, attr.Key, number(string(attr.Key), value))
 			}
 			for _, link := range span.Links {
-				fmt.Fprintf(&text, "%s    link to [%s]: %s\n", indent, names[link.SpanContext.SpanID()], link.Attributes[0].Value.Emit())
+				fmt.Fprintf(&text, "%s    link to [%s]: %s\n", indent, names[link.SpanContext.SpanID()], link.Attributes[0].Value.String())
 			}
 			if span.Status.Description != "" {
 				fmt.Fprintf(&text, "%s    %s: %s\n", indent, span.Status.Code, span.Status.Description)
