@@ -63,9 +63,8 @@ type gauges struct {
 	instance id.WorkerInstanceID
 	every    time.Duration
 
-	observables []metric.Float64Observable
-	labels      map[string]*labelSets // by metric
-	last        atomic.Pointer[reading]
+	labels map[string]*labelSets // by metric
+	last   atomic.Pointer[reading]
 }
 
 func (g *gauges) register(meter metric.Meter) (metric.Registration, error) {

@@ -131,7 +131,7 @@ func drawn(spans tracetest.SpanStubs) string {
 			indent := strings.Repeat("  ", depth)
 			fmt.Fprintf(&text, "%s%s [%s] %s\n", indent, span.Name, names[span.SpanContext.SpanID()], span.SpanKind)
 			for _, attr := range span.Attributes {
-				value := attr.Value.Emit()
+				value := attr.Value.String()
 				if attr.Key == "flowfabric.retry_at" {
 					value = "…"
 				}
