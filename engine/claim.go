@@ -29,12 +29,20 @@ func (s ClaimSpec) validate() error {
 // Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention] if another program keeps an attempt locked for long.
 // Transaction: locks the claimed executions, then their attempts. Emits lease events. A repetition claims other
 // executions; the leases of a lost answer expire.
-func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) ([]Claimed, error) {
+func (e *Engine) Claim(ctx context.Context, spec ClaimSpec, limit int) (claimed []Claimed, err error) {
 	if err := checkClaim(spec, limit); err != nil {
 		return nil, err
 	}
-	claimed, _, err := e.claim(ctx, spec, nil, limit)
+	if e.c.Observer != nil {
+		defer func(began time.Time) { e.observeClaim(ctx, spec.Lane, began, claimed, err) }(time.Now())
+	}
+	claimed, _, err = e.claim(ctx, spec, nil, limit)
 	return claimed, err
+}
+
+// observeClaim reports a claim to the observer.
+func (e *Engine) observeClaim(ctx context.Context, lane id.LaneID, began time.Time, claimed []Claimed, err error) {
+	e.c.Observe(ctx, observe.Claimed{Lane: lane, Executions: len(claimed), Took: time.Since(began), Err: err})
 }
 
 func checkClaim(spec ClaimSpec, limit int) error {
@@ -53,30 +61,19 @@ func checkClaimLimit(field string, limit int) error {
 
 // claim claims after the scan positions, or from the head of the lane if there are none. The Halt is set if the claim was
 // halted.
-func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) (claimed []Claimed, halt state.Halt, err error) {
-	if e.c.Observer != nil {
-		began := time.Now()
-		defer func() { e.observeClaim(ctx, spec.Lane, began, len(claimed), err) }()
-	}
+func (e *Engine) claim(ctx context.Context, spec ClaimSpec, after []scan.Position, n int) ([]Claimed, state.Halt, error) {
 	claim, err := core.InStatement(ctx, e.c, "claim", func(conn db.DBTX, due *core.Notifications) (*claiming, error) {
 		c := e.newClaiming(spec, after, n)
 		return c, c.run(ctx, conn, due)
 	})
 	if errors.Is(err, core.ErrFellThrough) {
-		claimed, err = e.claimSlowly(ctx, spec, n)
+		claimed, err := e.claimSlowly(ctx, spec, n)
 		return claimed, state.NotHalted, err
 	}
 	if err != nil {
 		return nil, state.NotHalted, err
 	}
 	return claim.claimed(), claim.halt, nil
-}
-
-// observeClaim reports a claim.
-func (e *Engine) observeClaim(ctx context.Context, lane id.LaneID, began time.Time, executions int, err error) {
-	if e.c.Observer != nil {
-		e.c.Observe(ctx, observe.Claimed{Lane: lane, Executions: executions, Took: time.Since(began), Err: err})
-	}
 }
 
 // A claiming is one try of the fast path of a claim, with parameters and answer.

@@ -92,9 +92,12 @@ func (c *Claimer) CompleteAndClaim(ctx context.Context, completions []Completion
 type takeAfter func(after []scan.Position, n int) ([]Claimed, state.Halt, error)
 
 // claim scans after the positions, and from the head if a full scan is due.
-func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) ([]Claimed, error) {
+func (c *Claimer) claim(ctx context.Context, n int, take takeAfter) (claimed []Claimed, err error) {
+	if c.e.c.Observer != nil {
+		defer func(began time.Time) { c.e.observeClaim(ctx, c.spec.Lane, began, claimed, err) }(time.Now())
+	}
 	after := c.next()
-	claimed, err := c.scan(ctx, after, n, take)
+	claimed, err = c.scan(ctx, after, n, take)
 	if err != nil || !c.mayFill(after, n-len(claimed)) {
 		return claimed, err
 	}
@@ -187,7 +190,6 @@ func (e *Engine) completeAndClaim(
 	ctx context.Context, completions []Completion, spec ClaimSpec, after []scan.Position, n int,
 ) ([]error, []Claimed, state.Halt, error) {
 	const op = "complete and claim"
-	began := time.Now()
 	shortWait := e.shortWait()
 	outcomes := make([]fferr.Outcome[struct{}], len(completions))
 	chunks := shortWait.completionChunks(completions, outcomes)
@@ -213,7 +215,6 @@ func (e *Engine) completeAndClaim(
 		switch {
 		case err == nil:
 			claimed := claim.claimed()
-			e.observeClaim(ctx, spec.Lane, began, len(claimed), nil)
 			if err := completion.finish(ctx, op, completions, outcomes); err != nil {
 				for _, item := range chunks[0] {
 					outcomes[item.n].Err = err

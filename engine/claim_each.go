@@ -32,6 +32,23 @@ func (e *Engine) ClaimEach(ctx context.Context, claims []LaneClaim) ([]fferr.Out
 	if err := e.checkLaneClaims(claims); err != nil {
 		return nil, err
 	}
+	if e.c.Observer == nil {
+		return e.claimEach(ctx, claims)
+	}
+	began := time.Now()
+	outcomes, err := e.claimEach(ctx, claims)
+	for i, c := range claims {
+		if err != nil {
+			e.observeClaim(ctx, c.Claimer.spec.Lane, began, nil, err)
+		} else {
+			e.observeClaim(ctx, c.Claimer.spec.Lane, began, outcomes[i].Value, outcomes[i].Err)
+		}
+	}
+	return outcomes, err
+}
+
+// claimEach is ClaimEach for valid claims.
+func (e *Engine) claimEach(ctx context.Context, claims []LaneClaim) ([]fferr.Outcome[[]Claimed], error) {
 	scans := make([]*laneScan, len(claims))
 	for i, c := range claims {
 		scans[i] = newLaneScan(ctx, c.Claimer, c.Claimer.next(), c.Limit)
@@ -101,12 +118,8 @@ func (e *Engine) scanLanes(ctx context.Context, scans []*laneScan) error {
 	shortWait := e.shortWait()
 	// Not in a caller's transaction, which would keep the locks after a failed fast path.
 	if e.c.Tx == nil && len(scans) > 1 {
-		began := time.Now()
 		err := shortWait.scanTogether(ctx, scans)
 		if !errors.Is(err, core.ErrFellThrough) && !errors.Is(err, fferr.ErrBusy) {
-			for _, s := range scans {
-				e.observeClaim(ctx, s.claimer.spec.Lane, began, len(s.claimed), err)
-			}
 			return err
 		}
 	}

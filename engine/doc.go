@@ -30,7 +30,7 @@
 //     [Engine.CompleteExecutions], [Engine.FailExecutions], [Engine.DelayExecutions], [Engine.SuspendEach],
 //     [Engine.ReleaseLeases]; [Engine.RegisterWorker], [Engine.ListenLost]. Pass leases to other programs: [Lease.Handle],
 //     [LeaseFromHandle].
-//   - Start a program: [New], [Engine.Prepare].
+//   - Start a program: [New], [Engine.Prepare]. Report to telemetry: [Config.Observer].
 //
 // # Other packages
 //
@@ -44,6 +44,7 @@
 //   - [github.com/flowfabric/flowfabric-go/explain] says why an execution does not run.
 //   - [github.com/flowfabric/flowfabric-go/operator] has the operations for a person at a console.
 //   - [github.com/flowfabric/flowfabric-go/interop] has FlowFabric's own protocol: grants and quotas.
+//   - [github.com/flowfabric/flowfabric-go/observe] has the events of [Config.Observer].
 //   - [github.com/flowfabric/flowfabric-go/fferr] has the errors.
 //
 // # Rules

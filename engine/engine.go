@@ -53,7 +53,8 @@ type Config struct {
 	// Streams configures the output streams of handlers.
 	Streams StreamConfig
 
-	// Observer observes creations, signals, claims, renewals and background jobs, for telemetry. Default nil: nothing does.
+	// Observer observes creations, signals, claims, renewals and background jobs, for telemetry. A panic of it is logged.
+	// Default nil: nothing is observed, at no cost.
 	Observer observe.Observer
 
 	// Log receives failures that no call can return, also from workers, background work and event readers. A repeated

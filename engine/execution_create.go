@@ -374,12 +374,11 @@ func (e *Engine) insertRows(
 		x := id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID)
 		created[x] = Created{ID: x, State: state.PublicState(row.PublicState)}
 	}
+	if e.c.Observer != nil {
+		e.noteCreated(due, creations, created)
+	}
 	for i := range creations {
-		public := created[creations[i].id].State
-		if public != "" && e.c.Observer != nil {
-			due.Created(creations[i].lane, creations[i].kind, 1)
-		}
-		switch public {
+		switch created[creations[i].id].State {
 		case state.PublicWaiting:
 			creations[i].announce(due)
 		case state.PublicDelayed:
@@ -390,4 +389,13 @@ func (e *Engine) insertRows(
 		}
 	}
 	return created, nil
+}
+
+// noteCreated notes the inserted rows of creations for the observer.
+func (e *Engine) noteCreated(due *core.Notifications, creations []creation, created map[id.ExecutionID]Created) {
+	for i := range creations {
+		if _, is := created[creations[i].id]; is {
+			e.c.NoteCreated(due, creations[i].lane, creations[i].kind, 1)
+		}
+	}
 }

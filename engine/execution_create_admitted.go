@@ -174,7 +174,7 @@ func (a *admitting) insert(ctx context.Context, tx *core.Txn) (map[id.ExecutionI
 	created := make(map[id.ExecutionID]Created, len(a.atOnce)+len(a.left))
 	groups := alike(a.atOnce)
 	for _, group := range groups {
-		announce(&tx.Due, group)
+		a.e.announce(&tx.Due, group)
 		for _, c := range group {
 			created[c.id] = Created{ID: c.id, State: state.PublicWaiting}
 			if c.admitted {

@@ -69,22 +69,15 @@ func (e *Engine) insertAlike(ctx context.Context, op string, creations []creatio
 	steps := e.alikeSteps(ctx, creations, groups)
 	return core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
 		for _, group := range groups {
-			announce(due, group)
-			e.countCreated(due, group)
+			e.announce(due, group)
 		}
 		return steps
 	})
 }
 
-// countCreated counts the new executions of one lane and kind for the observer.
-func (e *Engine) countCreated(due *core.Notifications, group []*creation) {
-	if e.c.Observer != nil {
-		due.Created(group[0].lane, group[0].kind, len(group))
-	}
-}
-
-// announce notifies that executions of one lane are claimable.
-func announce(due *core.Notifications, group []*creation) {
+// announce notifies that new executions, of one lane and kind, are claimable.
+func (e *Engine) announce(due *core.Notifications, group []*creation) {
+	e.c.NoteCreated(due, group[0].lane, group[0].kind, len(group))
 	group[0].announce(due)
 	if near := slices.IndexFunc(group, func(c *creation) bool { return c.place.Near }); near > 0 {
 		group[near].announce(due)

@@ -124,12 +124,14 @@ func (e *Engine) insertDealt(ctx context.Context, tx *core.Txn, r *creationRun) 
 		if err != nil {
 			return err
 		}
-		r.created, err = e.insert(ctx, savepoint, r.fresh(), r.flow, e.c.NowMs(), &tx.Due)
+		var due core.Notifications
+		r.created, err = e.insert(ctx, savepoint, r.fresh(), r.flow, e.c.NowMs(), &due)
 		switch {
 		case err != nil:
 			pgtx.Rollback(savepoint)
 			return err
 		case len(r.created) == len(r.creates):
+			tx.Due.Include(&due)
 			return savepoint.Commit(ctx)
 		}
 		r.noteExisting()

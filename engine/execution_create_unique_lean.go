@@ -78,7 +78,7 @@ func (e *Engine) insertAlikeUnique(ctx context.Context, op string, group []*crea
 		row, err := e.c.Q.InsertUnique(ctx, conn, input)
 		if err == nil && len(row.Held) == 0 {
 			due.Lane(group[0].lane)
-			e.countCreated(due, group)
+			e.c.NoteCreated(due, group[0].lane, group[0].kind, len(group))
 		}
 		return row, err
 	})

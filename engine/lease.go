@@ -53,26 +53,28 @@ func (e *Engine) RenewLease(ctx context.Context, l Lease, ttl time.Duration) (ti
 // RenewLeases is [Engine.RenewLease] for many leases, [MaxBatch] per statement. Outcomes are in input order; a lost or
 // locked lease affects only its own. If a lease is given twice, the longest TTL applies. After an error, nothing
 // happened.
-func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) ([]fferr.Outcome[time.Time], error) {
+func (e *Engine) RenewLeases(ctx context.Context, renewals []Renewal) (results []fferr.Outcome[time.Time], err error) {
 	const op = "renew leases"
-	results, began := make([]fferr.Outcome[time.Time], len(renewals)), time.Now()
-	err := core.InChunks(len(renewals), MaxBatch, func(from, to int) error {
+	if e.c.Observer != nil {
+		defer func(began time.Time) { e.observeRenewal(ctx, began, results, err) }(time.Now())
+	}
+	results = make([]fferr.Outcome[time.Time], len(renewals))
+	err = core.InChunks(len(renewals), MaxBatch, func(from, to int) error {
 		return e.renewChunk(ctx, op, renewals[from:to], results[from:to])
 	}, func(i int, err error) { results[i].Err = err })
-	if e.c.Observer != nil {
-		e.c.Observe(ctx, observe.Renewed{Leases: len(renewals), Lost: countLost(results), Took: time.Since(began), Err: err})
-	}
 	return results, err
 }
 
-// countLost counts the lost leases among the outcomes of a renewal.
-func countLost(outcomes []fferr.Outcome[time.Time]) (lost int) {
-	for _, outcome := range outcomes {
-		if _, is := errors.AsType[*fferr.LeaseError](outcome.Err); is {
-			lost++
+// observeRenewal reports a renewal to the observer.
+func (e *Engine) observeRenewal(ctx context.Context, began time.Time, results []fferr.Outcome[time.Time], err error) {
+	renewed := observe.Renewed{Leases: len(results), Took: time.Since(began), Err: err}
+	for i := range results {
+		lease, _ := errors.AsType[*fferr.LeaseError](results[i].Err)
+		if lease != nil || errors.Is(results[i].Err, fferr.ErrNotFound) {
+			renewed.Lost++
 		}
 	}
-	return lost
+	e.c.Observe(ctx, renewed)
 }
 
 func (e *Engine) renewChunk(ctx context.Context, op string, renewals []Renewal, results []fferr.Outcome[time.Time]) error {

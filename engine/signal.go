@@ -17,7 +17,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/condition"
 	"github.com/flowfabric/flowfabric-go/internal/core"
-	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Limits of a signal.
@@ -141,28 +140,19 @@ func (e *Engine) deliver(ctx context.Context, op string, spec *SignalSpec, to *W
 		hash := sha256.Sum256([]byte(to.Token.Reveal()))
 		params.WaitpointID, params.TokenHash = pgtype.UUID{Bytes: to.Waitpoint, Valid: true}, hash[:]
 	}
-	signalled, err := core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (Signalled, error) {
+	return core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (Signalled, error) {
 		x, row, err := e.deliverOnce(ctx, conn, spec, params)
 		if err != nil {
 			return Signalled{}, err
 		}
-		return signalledBy(x, to, row, due)
+		return e.signalledBy(x, spec.Name, to, row, due)
 	})
-	if err == nil {
-		e.observeSignal(ctx, spec, signalled)
-	}
-	return signalled, err
-}
-
-// observeSignal reports a delivery.
-func (e *Engine) observeSignal(ctx context.Context, spec *SignalSpec, signalled Signalled) {
-	if e.c.Observer != nil {
-		e.c.Observe(ctx, observe.Signalled{Name: spec.Name, Duplicate: signalled.Duplicate})
-	}
 }
 
 // signalledBy returns the result of a delivery, and adds the notifications to due.
-func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow, due *core.Notifications) (Signalled, error) {
+func (e *Engine) signalledBy(
+	x id.ExecutionID, name string, to *WaitpointSignal, row db.DeliverSignalRow, due *core.Notifications,
+) (Signalled, error) {
 	if err := signalRefused(x, to, row.Result); err != nil {
 		return Signalled{}, err
 	}
@@ -171,6 +161,7 @@ func signalledBy(x id.ExecutionID, to *WaitpointSignal, row db.DeliverSignalRow,
 		return Signalled{}, core.Corrupt("ff_suspension_current.member_map", err)
 	}
 	signalled := Signalled{Execution: x, ID: signal, Duplicate: row.Result == "duplicate", Effect: SignalEffect(row.Effect)}
+	e.c.NoteSignalled(due, name, signalled.Duplicate)
 	if !signalled.Duplicate {
 		due.SignalEvents()
 	}

@@ -39,11 +39,6 @@ func (e *Engine) SignalEach(ctx context.Context, specs []SignalSpec) ([]fferr.Ou
 			outcomes[n].Err = err
 		}
 	})
-	for _, n := range valid {
-		if outcomes[n].Err == nil && err == nil {
-			e.observeSignal(ctx, &specs[n], outcomes[n].Value)
-		}
-	}
 	return outcomes, err
 }
 
@@ -75,7 +70,7 @@ func (e *Engine) deliverEach(
 				rows, err := e.c.Q.DeliverSignals(ctx, conn, params)
 				for _, row := range rows {
 					n := items[row.Ord]
-					signalled, refused := signalledBy(specs[n].Execution, nil, db.DeliverSignalRow{
+					signalled, refused := e.signalledBy(specs[n].Execution, specs[n].Name, nil, db.DeliverSignalRow{
 						Result: row.Result, SignalID: row.SignalID, Effect: row.Effect, Lane: row.Lane,
 					}, due)
 					outcomes[n] = fferr.Outcome[Signalled]{Value: signalled, Err: core.Wrap(op, refused)}

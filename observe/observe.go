@@ -25,22 +25,23 @@ type Observer interface {
 // Event is one of [Created], [Signalled], [Claimed], [Renewed] and [JobRan]. Later versions add others.
 type Event interface{ event() }
 
-// Created reports new executions of one lane and kind, after the commit. The engine sees the commits of its own
-// transactions and of Engine.InTx. In another transaction, the event comes when the operation returns. Executions of a
-// savepoint that the caller rolls back are reported too, duplicates are not.
+// Created reports new executions of one lane and kind, once for each transaction, after the commit. In a caller's own
+// transaction, whose commit the engine does not see, the event comes when the operation returns. Duplicates, replays and
+// executions created by SQL functions don't count.
 type Created struct {
 	Lane  id.LaneID
 	Kind  string
 	Count int
 }
 
-// Signalled reports the delivery of a signal.
+// Signalled reports the delivery of a signal, after the commit, as [Created]. A refused signal is no event.
 type Signalled struct {
 	Name      string
 	Duplicate bool // an earlier call had delivered it
 }
 
-// Claimed reports one claim from a lane. Took includes the completions of the same transaction.
+// Claimed reports one claim from a lane, also one without executions. Took includes the completions before the claim in
+// the same transaction, and the claims from other lanes beside it.
 type Claimed struct {
 	Lane       id.LaneID
 	Executions int
@@ -48,14 +49,15 @@ type Claimed struct {
 	Err        error
 }
 
-// Renewed reports one renewal of leases.
+// Renewed reports one renewal of leases. Lost counts the leases that the caller no longer held.
 type Renewed struct {
 	Leases, Lost int
 	Took         time.Duration
 	Err          error
 }
 
-// JobRan reports one call of a background job, which acted on so many rows.
+// JobRan reports one call of a background job by this process, which acted on so many rows. Jobs are the names in
+// operator.Jobs.
 type JobRan struct {
 	Job   string
 	Acted int

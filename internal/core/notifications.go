@@ -11,7 +11,6 @@ import (
 	"github.com/flowfabric/flowfabric-go/id/wire"
 	"github.com/flowfabric/flowfabric-go/internal/notify"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
-	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 // Channels notified after a commit. A notification is a hint: after a missed one, a process finds the rows at its next
@@ -80,16 +79,15 @@ func (r *Resumptions) Count(lane string) {
 // Notifications are the notifications to send after the commit of one transaction.
 type Notifications struct {
 	notify.Set
-	left     bool // a completion event to dispatch
-	Delayed  bool // an execution to promote later
-	unneeded bool // a group whose remaining upstreams should be cancelled
-	Keys     bool // the keystore has changed
-	schedule bool // a schedule may be due soon
-	gate     bool // a budget or limit may admit executions
-	sequence bool // an end of a member of a sequence
-	Over     bool // executions to cancel, because a budget is over, in an InTx
-
-	created []observe.Created
+	left     bool     // a completion event to dispatch
+	Delayed  bool     // an execution to promote later
+	unneeded bool     // a group whose remaining upstreams should be cancelled
+	Keys     bool     // the keystore has changed
+	schedule bool     // a schedule may be due soon
+	gate     bool     // a budget or limit may admit executions
+	sequence bool     // an end of a member of a sequence
+	Over     bool     // executions to cancel, because a budget is over, in an InTx
+	observed observed // nil without an observer
 }
 
 // Lane notifies of work on a lane.
@@ -154,17 +152,6 @@ func (n *Notifications) Lost(instance string) {
 // maxLostPayload is the longest instance name sent. Another program may have stored a name too long for a notification.
 const maxLostPayload = 1024
 
-// Created counts new executions for the observer.
-func (n *Notifications) Created(lane, kind string, count int) {
-	for i := range n.created {
-		if c := &n.created[i]; string(c.Lane) == lane && c.Kind == kind {
-			c.Count += count
-			return
-		}
-	}
-	n.created = append(n.created, observe.Created{Lane: id.LaneID(lane), Kind: kind, Count: count})
-}
-
 // undispatched signals only this engine. Other processes find the event by polling.
 func (n *Notifications) undispatched() { n.left = true }
 
@@ -174,17 +161,15 @@ func (n *Notifications) Include(other *Notifications) {
 	n.left, n.Delayed, n.unneeded = n.left || other.left, n.Delayed || other.Delayed, n.unneeded || other.unneeded
 	n.Keys, n.schedule, n.gate = n.Keys || other.Keys, n.schedule || other.schedule, n.gate || other.gate
 	n.Over, n.sequence = n.Over || other.Over, n.sequence || other.sequence
-	for _, c := range other.created {
-		n.Created(string(c.Lane), c.Kind, c.Count)
-	}
+	n.observeAll(other.observed)
 }
 
-// Notify sends notifications of a committed transaction, and reports its creations. ctx is the operation's.
+// Notify sends notifications of a committed transaction, and reports its events to the observer.
 func (c *Core) Notify(ctx context.Context, due *Notifications) {
-	c.observeCreated(ctx, due)
 	if pgtx.Refusal(c.Tx) != nil {
 		return
 	}
+	c.report(ctx, due)
 	if due.left {
 		Remind(c.Undispatched)
 	}
@@ -212,8 +197,8 @@ func (c *Core) Notify(ctx context.Context, due *Notifications) {
 	c.Notifier.Notify(&due.Set)
 }
 
-// Forward sends the notifications of a committed transaction, or leaves them to the enclosing transaction. The commit of a
-// caller's own transaction is unknown here, so its creations are reported now.
+// Forward sends the notifications of a committed transaction, or leaves them to the enclosing transaction. A caller's
+// transaction does not report its commit, so its events are reported at once.
 func (c *Core) Forward(ctx context.Context, due *Notifications) {
 	if c.Tx == nil {
 		c.Notify(ctx, due)
@@ -221,9 +206,9 @@ func (c *Core) Forward(ctx context.Context, due *Notifications) {
 	}
 	if around, ok := c.Tx.(noter); ok {
 		around.note(due)
-	} else {
-		c.observeCreated(ctx, due)
+		return
 	}
+	c.report(ctx, due)
 }
 
 // noter is a transaction collecting the notifications to send after its commit.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-
-	"github.com/flowfabric/flowfabric-go/observe"
 )
 
 const maxTrace = 256 // bytes of a trace context
@@ -45,21 +43,6 @@ func (c *Core) TraceContext(ctx context.Context) (trace string) {
 	}
 	defer c.observerPanics(ctx)
 	return Trace(c.Observer.TraceContext(ctx))
-}
-
-// Observe passes an event to the observer, which the caller has found to be set.
-func (c *Core) Observe(ctx context.Context, e observe.Event) {
-	defer c.observerPanics(ctx)
-	c.Observer.Observe(ctx, e)
-}
-
-func (c *Core) observeCreated(ctx context.Context, due *Notifications) {
-	if c.Observer == nil {
-		return
-	}
-	for _, created := range due.created {
-		c.Observe(ctx, created)
-	}
 }
 
 // observerPanics logs a panic of the observer, which fails no operation.

@@ -56,13 +56,47 @@ type NotingTx struct {
 func (t NotingTx) note(due *Notifications) { t.Due.Include(due) }
 
 // Begin begins a savepoint whose operations add their notifications too. After a rollback, workers are notified for
-// nothing.
+// nothing, but no event is reported to the observer.
 func (t NotingTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	return t.begin(ctx, nil)
+}
+
+func (t NotingTx) begin(ctx context.Context, around *savepoint) (pgx.Tx, error) {
 	tx, err := t.Tx.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return NotingTx{tx, t.Due}, nil
+	return &savepoint{NotingTx: NotingTx{tx, t.Due}, around: around}, nil
+}
+
+// savepoint is a savepoint in a NotingTx. Its events are noted at once: the transaction may commit without its release.
+type savepoint struct {
+	NotingTx
+	around *savepoint // nil for none
+	events Notifications
+}
+
+func (s *savepoint) note(due *Notifications) {
+	s.NotingTx.note(due)
+	for in := s; in != nil; in = in.around {
+		in.events.observeAll(due.observed)
+	}
+}
+
+// Begin begins a savepoint in the savepoint.
+func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) { return s.begin(ctx, s) }
+
+// Rollback rolls back to the savepoint.
+func (s *savepoint) Rollback(ctx context.Context) error {
+	if err := s.Tx.Rollback(ctx); err != nil {
+		return err
+	}
+	events := s.events.observed
+	s.Due.forget(events)
+	for in := s.around; in != nil; in = in.around {
+		in.events.forget(events)
+	}
+	return nil
 }
 
 // CallersTx is the transaction given to the function of InTx.

@@ -247,7 +247,7 @@ var actedOn = map[string]string{
 	"Config.Log":                                "internal/notify/notifier.go",
 	"Config.Now":                                "tests/internal/fixture/fixture.go",
 	"Config.Middleware":                         "TestMiddlewareSeesEveryCreationOnce",
-	"Config.Observer":                           "TestCreationsAreReportedAfterTheCommit",
+	"Config.Observer":                           "TestCreationsAreCounted",
 }
 
 // refused names the fields that nothing acts on, with those below them, as the errors name them.
