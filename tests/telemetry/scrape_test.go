@@ -74,7 +74,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 	return 0, false
 }
 
-// want fails unless the series has the value; that of a histogram is its count.
+// want fails unless the series has the value. The value of a histogram is its count.
 func want(t *testing.T, families map[string]*dto.MetricFamily, expected float64, name string, labels ...string) {
 	t.Helper()
 	if got, ok := value(families, name, labels...); !ok || got != expected {

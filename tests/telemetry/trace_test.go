@@ -185,7 +185,7 @@ func TestTraceOfAnOrder(t *testing.T) {
 	}
 }
 
-// A handler links its run to those of its upstreams.
+// A handler links its run to the runs of its upstreams.
 func TestLinkUpstreams(t *testing.T) {
 	s := newShop(t, ffotel.Options{})
 	gather := engine.Kind[struct{}, struct{}]{Name: "gather"}
