@@ -15,7 +15,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// place is a database of its own, where a test makes causes, with further readers of them.
+// place is a database of its own, where a test makes causes, with further readers.
 type place struct {
 	*fixture.Fixture
 	readers []reader
@@ -30,7 +30,7 @@ type reader struct {
 
 func atOnce(*testing.T) {}
 
-// scenarios make all causes, except those of other sessions' locks.
+// scenarios make all causes, except locks of other sessions.
 var scenarios = []struct {
 	name string
 	test func(t *testing.T, f *place)
