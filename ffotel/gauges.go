@@ -115,7 +115,7 @@ func (g *gauges) run(ctx context.Context) {
 				break
 			}
 			if err = g.read(ctx); err == nil {
-				due = due.Add(g.every)
+				due = nextReading(due, time.Now(), g.every)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -130,6 +130,14 @@ func (g *gauges) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// nextReading returns when to read after a reading that was due. Readings missed in an outage are not made up for.
+func nextReading(due, now time.Time, every time.Duration) time.Time {
+	if due = due.Add(every); due.Before(now) {
+		return now.Add(every)
+	}
+	return due
 }
 
 func (g *gauges) hold(ctx context.Context) (bool, error) {
