@@ -166,7 +166,7 @@ func waitMemory(ctx context.Context, b *Bench) error {
 		err := withWaits(ctx, c, b.N, func(int) {}, func(contender.Waits) error {
 			readings = []reading{
 				{name: "heap of a wait", unit: "bytes", value: max(0, float64(heapNow())-float64(heap)) / float64(b.N), less: true},
-				{name: "goroutines of all waits", unit: "goroutines", value: float64(runtime.NumGoroutine() - goroutines), less: true},
+				{name: "goroutines of all waits", unit: "goroutines", value: max(0, float64(runtime.NumGoroutine()-goroutines)), less: true},
 			}
 			return nil
 		})
