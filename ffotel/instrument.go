@@ -10,7 +10,7 @@ import (
 )
 
 // Instrument makes the engine and the worker with these configurations report spans and metrics: see [Spans] and [Metrics].
-// Either may be nil. Observers, hooks and middleware in the configurations are called too, before ffotel's.
+// Either may be nil. Observers and middleware in the configurations are called too, before ffotel's.
 //
 // The engine's part sets the tag [TraceparentTag] of new executions, so the worker of another process finds the creator's
 // span. Call Instrument once for a configuration, or each run is reported twice.
@@ -33,7 +33,7 @@ func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts O
 		})
 	}
 	if workerConfig != nil {
-		workerConfig.Hooks = &workerObserver{instruments: instruments, tracer: tracer, parent: opts.Parent, next: workerConfig.Hooks}
+		workerConfig.Observer = &workerObserver{instruments: instruments, tracer: tracer, parent: opts.Parent, next: workerConfig.Observer}
 	}
 	return nil
 }

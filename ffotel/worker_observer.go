@@ -20,13 +20,13 @@ type workerObserver struct {
 	*instruments
 	tracer trace.Tracer
 	parent bool
-	next   worker.Hooks // nil: none
+	next   worker.Observer // nil: none
 }
 
-func (o *workerObserver) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	var reportNext func(worker.Report)
 	if o.next != nil {
-		ctx, reportNext = o.next.Begin(ctx, work)
+		ctx, reportNext = o.next.BeginRun(ctx, work)
 	}
 	lane := string(work.Lease.Lane)
 	ctx, span := o.startRun(ctx, work)
@@ -40,6 +40,14 @@ func (o *workerObserver) Begin(ctx context.Context, work *engine.Claimed) (conte
 		o.settled.add(ctx, 1, lane, work.Kind, settlement)
 		endRun(span, &report)
 	}
+}
+
+// BeginPart implements [worker.Observer].
+func (o *workerObserver) BeginPart(ctx context.Context, part worker.Part) (context.Context, func(worker.PartReport)) {
+	if o.next == nil {
+		return ctx, nil
+	}
+	return o.next.BeginPart(ctx, part)
 }
 
 // startRun starts the span of a handler's run.

@@ -68,7 +68,7 @@ func EngineConfig(change func(*engine.Config)) Option {
 	return func(o *options) { change(&o.engine) }
 }
 
-// WorkerConfig changes the configuration of the kit's worker: its lanes, capabilities, lease and hooks. The kit sets the rest.
+// WorkerConfig changes the configuration of the kit's worker: its lanes, capabilities, lease and observer. The kit sets the rest.
 func WorkerConfig(change func(*worker.Config)) Option {
 	return func(o *options) { change(&o.worker) }
 }
@@ -162,7 +162,7 @@ func (k *Kit) open(o options) error {
 		core.Of(k.Engine).Notifier.Silence()
 	}
 	o.worker.SharePool, o.worker.NoReconcile, o.worker.Concurrency, o.worker.FetchBatch, o.worker.SettleBatch = true, true, 1, 1, 1
-	o.worker.Hooks = &hooks{kit: k, next: o.worker.Hooks}
+	o.worker.Observer = &observer{kit: k, next: o.worker.Observer}
 	if k.Worker, err = worker.New(k.Engine, o.worker); err != nil {
 		return err
 	}
@@ -191,17 +191,25 @@ func (k *Kit) busy() bool {
 	return k.running != nil
 }
 
-// hooks notes which execution is handled.
-type hooks struct {
+// observer notes which execution is handled.
+type observer struct {
 	kit  *Kit
-	next worker.Hooks
+	next worker.Observer
 }
 
-// Begin implements [worker.Hooks].
-func (h *hooks) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+// BeginRun implements [worker.Observer].
+func (h *observer) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	h.kit.began(work)
 	if h.next == nil {
 		return ctx, nil
 	}
-	return h.next.Begin(ctx, work)
+	return h.next.BeginRun(ctx, work)
+}
+
+// BeginPart implements [worker.Observer].
+func (h *observer) BeginPart(ctx context.Context, part worker.Part) (context.Context, func(worker.PartReport)) {
+	if h.next == nil {
+		return ctx, nil
+	}
+	return h.next.BeginPart(ctx, part)
 }

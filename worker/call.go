@@ -105,22 +105,32 @@ func (j Job[In]) call(
 		return nil, p.wrap(errNoTx)
 	case stored == nil && len(specs) == 0:
 		return join(nil)
-	case stored == nil:
+	case stored != nil && stored.Outcome == engine.StepFailed:
+		return nil, p.wrap(j.failureOfCall(name, stored.Result, len(stored.Called)))
+	case stored != nil && stored.Outcome != engine.StepCalled:
+		return stored.Result, nil
+	}
+	return inPart(ctx, j.steps.parts, Part{PartCall, name}, func(ctx context.Context) ([]byte, error) {
+		if stored != nil {
+			p.seq = stored.Seq
+			return j.endCall(ctx, p, stored.Called, join)
+		}
 		if err := j.createCalled(ctx, p, specs); err != nil {
 			return nil, p.wrap(err)
 		}
 		return nil, j.awaitCall(name)
-	case stored.Outcome == engine.StepFailed:
-		return nil, p.wrap(j.failureOfCall(name, stored.Result, len(stored.Called)))
-	case stored.Outcome != engine.StepCalled:
-		return stored.Result, nil
-	}
-	p.seq = stored.Seq
-	results, failures, err := j.resultsOfCall(ctx, stored.Called)
+	})
+}
+
+// endCall stores the results of a call together, and returns them. Until all executions have ended, it suspends.
+func (j Job[In]) endCall(
+	ctx context.Context, p *place, called []id.ExecutionID, join func(results [][]byte) ([]byte, error),
+) ([]byte, error) {
+	results, failures, err := j.resultsOfCall(ctx, called)
 	if errors.Is(err, fferr.ErrNotEnded) {
-		return nil, j.awaitCall(name)
+		return nil, j.awaitCall(p.name)
 	}
-	record := engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Form: form}
+	record := engine.StepRecord{Lease: j.Lease, Name: p.name, Seq: p.seq, Form: p.form}
 	switch {
 	case err != nil:
 		return nil, p.wrap(err)
@@ -135,7 +145,7 @@ func (j Job[In]) call(
 	}
 	var failed error
 	if len(failures) > 0 {
-		failed = j.failureOfCall(name, record.Result, len(stored.Called))
+		failed = j.failureOfCall(p.name, record.Result, len(called))
 		record.Error = storable(failed.Error(), maxMessage)
 	}
 	recorded, err := j.recordStep(ctx, record)

@@ -74,8 +74,8 @@ type Config struct {
 	// a shutdown. Then the worker logs the handler with its stack. At least 1 ms. Default 10 s.
 	StuckAfter time.Duration
 
-	// Hooks receives a report for each handled execution. Default: none.
-	Hooks Hooks
+	// Observer observes the runs of handlers, for telemetry. Default: none.
+	Observer Observer
 
 	// Log receives failed attempts, lost leases and outages of the database. A database failure that repeats is logged at Warn
 	// at most once a minute, otherwise at Debug. The worker never logs payloads or results, but it does log errors from

@@ -746,8 +746,12 @@ func on[In, Out any](w *Worker, kind string, fn func(context.Context, Job[In]) (
 // hookFunc receives the report of each execution.
 type hookFunc func(Report)
 
-func (f hookFunc) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
+func (f hookFunc) BeginRun(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
 	return ctx, f
+}
+
+func (hookFunc) BeginPart(ctx context.Context, _ Part) (context.Context, func(PartReport)) {
+	return ctx, nil
 }
 
 func (f *fakeEngine) SuspendEach(_ context.Context, specs []engine.SuspendSpec) ([]fferr.Outcome[engine.Suspended], error) {

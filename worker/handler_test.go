@@ -241,12 +241,12 @@ func TestHandlerPayloadIsNotLogged(t *testing.T) {
 	})
 }
 
-// A panic in a hook does not end the process or drop the reports of the rest of its batch.
-func TestWorkerSurvivesHookPanics(t *testing.T) {
+// A panic in an observer does not end the process or drop the reports of the rest of its batch.
+func TestWorkerSurvivesObserverPanics(t *testing.T) {
 	for name, batch := range map[string]int{"in batches": 0, "one by one": 1} {
 		t.Run(name, func(t *testing.T) {
 			var reported atomic.Int64
-			cfg := Config{Concurrency: 2, FetchBatch: batch, SettleBatch: batch, Hooks: hookFunc(func(o Report) {
+			cfg := Config{Concurrency: 2, FetchBatch: batch, SettleBatch: batch, Observer: hookFunc(func(o Report) {
 				reported.Add(1)
 				if o.Settlement == Completed {
 					panic("telemetry is down")
@@ -262,11 +262,11 @@ func TestWorkerSurvivesHookPanics(t *testing.T) {
 				if items(b.seen().done) != 2 || items(b.seen().failed) != 1 || reported.Load() != 3 {
 					t.Errorf("%d completed, %d failed, %d reported, want 2, 1 and 3", items(b.seen().done), items(b.seen().failed), reported.Load())
 				}
-				if got := b.HookPanics(); got != 2 {
+				if got := b.ObserverPanics(); got != 2 {
 					t.Errorf("%d panics are counted, want 2", got)
 				}
 				b.stop()
-				if log := b.log.String(); strings.Count(log, "hook panicked") != 2 || !strings.Contains(log, "telemetry is down") {
+				if log := b.log.String(); strings.Count(log, "observer panicked") != 2 || !strings.Contains(log, "telemetry is down") {
 					t.Errorf("the log has %s", log)
 				}
 			})
@@ -298,7 +298,7 @@ func TestHandlerStopsAtTheAttemptTimeout(t *testing.T) {
 		untilCancelled(w, eng)
 		eng.claimTakes = 5 * time.Second // the attempt may have begun as early as the call
 	}
-	inBubble(t, Config{LeaseTTL: 30 * time.Second, PollInterval: time.Hour, Hooks: hooks}, slowly, func(t *testing.T, b *bubble) {
+	inBubble(t, Config{LeaseTTL: 30 * time.Second, PollInterval: time.Hour, Observer: hooks}, slowly, func(t *testing.T, b *bubble) {
 		b.pass(10 * time.Second) // the first poll finds nothing
 		database := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
 		limited := work("long")

@@ -17,7 +17,7 @@ func TestLaterSettlesInBatches(t *testing.T) {
 	for _, cfg := range []Config{{}, {FetchBatch: 1}} {
 		t.Run(fmt.Sprintf("fetching %d", cfg.FetchBatch), func(t *testing.T) {
 			reports := make(hooked, 100)
-			cfg.Hooks = reports
+			cfg.Observer = reports
 			var parked, skipped engine.Claimed
 			inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 				quickAndSlow(w, eng)
@@ -69,8 +69,12 @@ func TestLaterSettlesInBatches(t *testing.T) {
 // hooked is hooks that keep the reports.
 type hooked chan Report
 
-func (h hooked) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
+func (h hooked) BeginRun(ctx context.Context, _ *engine.Claimed) (context.Context, func(Report)) {
 	return ctx, func(r Report) { h <- r }
+}
+
+func (hooked) BeginPart(ctx context.Context, _ Part) (context.Context, func(PartReport)) {
+	return ctx, nil
 }
 
 // Locked executions are retried, and wait for the lock where a call does so.

@@ -32,7 +32,7 @@ type HandlerFunc func(ctx context.Context, work *engine.Claimed) (result []byte,
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // Use adds middleware around all handlers of a worker, whether they are registered before or after. The first one is the
-// outermost; all run within [Hooks]. Like [Handle], Use takes effect in the next run.
+// outermost; all run within [Observer].BeginRun. Like [Handle], Use takes effect in the next run.
 //
 // [Worker.Run] returns [fferr.ErrInvalidInput] for a middleware that is nil or returns nil.
 func Use(w *Worker, middleware ...Middleware) {

@@ -70,7 +70,7 @@ func TestOneByOneSettlesAfterAFailedClaim(t *testing.T) {
 
 func TestOneByOneDropsALostLease(t *testing.T) {
 	var outcomes []Report
-	cfg := Config{FetchBatch: 1, Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}
+	cfg := Config{FetchBatch: 1, Observer: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {

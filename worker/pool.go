@@ -58,8 +58,8 @@ func (r *run) perform(t *task, goroutine int64) {
 		returned = true
 		return
 	}
-	if r.cfg.Hooks != nil {
-		ctx, t.reportTo = r.cfg.Hooks.Begin(ctx, &t.work)
+	if r.cfg.Observer != nil {
+		ctx, t.reportTo = r.cfg.Observer.BeginRun(ctx, &t.work)
 	}
 	t.decide(t.handle(ctx, &t.work, t.claimAsked))
 	returned = true

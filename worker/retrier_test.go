@@ -102,7 +102,7 @@ func TestSettleStopsWaitingWhenTheLeaseIsLost(t *testing.T) {
 
 func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 	var outcomes []Report
-	cfg.Hooks = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
+	cfg.Observer = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
 	lost := false
 	inBubble(t, cfg, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
@@ -134,7 +134,7 @@ func lostLeaseEndsTheWait(t *testing.T, cfg Config) {
 // by then.
 func TestSettleAsksAgainAfterALostAnswer(t *testing.T) {
 	var outcomes []Report
-	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+	inBubble(t, Config{Observer: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = outOfReach(1)
 		eng.renewErr = func(engine.Lease) (item, call error) { return &fferr.LeaseError{Err: fferr.ErrNotActive}, nil }
@@ -167,7 +167,7 @@ func TestRunWaitsOneLeaseForLockedResults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var outcomes []Report
-			c.cfg.Hooks = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
+			c.cfg.Observer = hookFunc(func(o Report) { outcomes = append(outcomes, o) })
 			inBubble(t, c.cfg, quickAndSlow, func(t *testing.T, b *bubble) {
 				locked := work("quick")
 				b.eng.lock(locked.ID, true)
@@ -223,7 +223,7 @@ func TestClaimsStopWhileTooManyResultsWait(t *testing.T) {
 // Work that is only given back delays the end of a run by no more than a few seconds.
 func TestRunEndsSoonWithoutResults(t *testing.T) {
 	var outcomes []Report
-	cfg := Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
+	cfg := Config{Observer: hookFunc(func(o Report) { outcomes = append(outcomes, o) }), DrainTimeout: time.Second}
 	inBubble(t, cfg, untilCancelled, func(t *testing.T, b *bubble) {
 		locked := work("long")
 		b.eng.lock(locked.ID, true)

@@ -243,7 +243,7 @@ func TestSettleFailsARefusedWait(t *testing.T) {
 
 func TestSettleDropsALostLease(t *testing.T) {
 	var outcomes []Report
-	inBubble(t, Config{Hooks: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
+	inBubble(t, Config{Observer: hookFunc(func(o Report) { outcomes = append(outcomes, o) })}, func(w *Worker, eng *fakeEngine) {
 		quickAndSlow(w, eng)
 		eng.doneErr = func([]engine.Completion) (item, call error) {
 			return &fferr.LeaseError{Err: fferr.ErrStaleLease}, nil

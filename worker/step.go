@@ -119,13 +119,16 @@ func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duratio
 		return job.pauseUntil(p, stored.Result, now)
 	}
 	until := now.Add(max(d, 0)).Truncate(time.Millisecond)
-	recorded, err := job.recordStep(ctx, engine.StepRecord{
-		Lease: job.Lease, Name: p.name, Seq: p.seq, Form: p.form, Outcome: engine.StepSlept, Result: pauseEnd(until),
+	_, err = inPart(ctx, job.steps.parts, Part{PartSleep, name}, func(ctx context.Context) (struct{}, error) {
+		recorded, err := job.recordStep(ctx, engine.StepRecord{
+			Lease: job.Lease, Name: p.name, Seq: p.seq, Form: p.form, Outcome: engine.StepSlept, Result: pauseEnd(until),
+		})
+		if err != nil {
+			return struct{}{}, p.wrap(err)
+		}
+		return struct{}{}, job.pauseUntil(p, recorded.Result, now)
 	})
-	if err != nil {
-		return p.wrap(err)
-	}
-	return job.pauseUntil(p, recorded.Result, now)
+	return err
 }
 
 // Key joins the parts of a step's name, for steps in loops: Key("page", 3) is "page/3". A slash or a percent sign in the name
@@ -193,9 +196,15 @@ func runStep[In, Out any](
 	if stored != nil {
 		result = stored.Result
 	} else {
-		out, found, err := run(withStepKey(ctx, job.ID, name), p)
+		var found []byte
+		out, err := inPart(ctx, job.steps.parts, Part{PartStep, name}, func(ctx context.Context) (out Out, err error) {
+			if out, found, err = run(withStepKey(ctx, job.ID, name), p); err != nil {
+				err = p.wrap(err)
+			}
+			return out, err
+		})
 		if err != nil {
-			return none, p.wrap(err)
+			return none, err
 		}
 		if found == nil {
 			return out, nil

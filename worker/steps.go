@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type steps struct {
 
 	later   bool                                 // this is not the first run: a wait without a step may be over
 	signals []engine.ReceivedSignal              // of the waits that have ended
+	arrived []engine.ReceivedSignal              // of the last step, if it is a wait
 	waited  map[id.WaitpointKey]int              // waits of this run, by key
 	points  map[id.WaitpointKey]engine.Waitpoint // open ones of a job for a test
 
@@ -40,6 +42,8 @@ type steps struct {
 	reserved []id.BudgetID // on which the handler may have reservations
 
 	askedAt time.Time // when the claim of the execution was called
+
+	parts *parts // nil without an observer
 
 	stream *Stream // of frames; nil until the handler uses it
 	over   bool    // the handler has returned
@@ -135,17 +139,24 @@ func (s *steps) load(ctx context.Context, eng operations, r *recorder, work *eng
 		return nil
 	}
 	s.known, s.used, s.waited = make(map[string]engine.Step), make(map[string]bool), make(map[id.WaitpointKey]int)
-	s.signals = nil
+	s.signals, s.arrived = nil, nil
 	if isContinued(work) {
 		stored, err := repeat(ctx, r, func() ([]engine.Step, error) { return eng.StepResults(ctx, work.ID) })
 		if err != nil {
 			return err
 		}
 		s.later = true
+		var last engine.Step
 		for _, step := range stored {
 			signals, err := step.Signals()
 			if err != nil {
 				return err
+			}
+			if cmp.Or(step.EndedAt.Compare(last.EndedAt), step.Seq-last.Seq) >= 0 {
+				last, s.arrived = step, nil
+				if step.Form == engine.FormWait && step.Attempt == work.Lease.Attempt {
+					s.arrived = signals
+				}
 			}
 			s.known[step.Name], s.signals = step, append(s.signals, signals...)
 			s.next = max(s.next, step.Seq+1)

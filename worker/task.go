@@ -34,7 +34,7 @@ type task struct {
 	wait     engine.SuspendSpec
 	refusals int // of the wait, by the server
 	ran      time.Duration
-	reportTo func(Report) // from the hooks; may be nil
+	reportTo func(Report) // from the observer; may be nil
 	trace    string       // context of the run, to be stored
 
 	// Set when the task is settled.

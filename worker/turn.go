@@ -71,8 +71,15 @@ func Turn[In any](
 	}
 	// See docs/internals/decisions.md#turn.
 	turn := newTurn(job, p)
-	ctx = context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn)
-	err = p.try(ctx, func(ctx context.Context, _ *stepTry) error {
+	_, err = inPart(ctx, job.steps.parts, Part{PartTurn, name}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, doTurn(context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn), job, turn, fn)
+	})
+	return err
+}
+
+// doTurn runs a turn until it is committed or has failed.
+func doTurn[In any](ctx context.Context, job Job[In], turn *turn, fn func(context.Context, pgx.Tx, *TurnTx) error) error {
+	err := turn.place.try(ctx, func(ctx context.Context, _ *stepTry) error {
 		recorded, err := job.eng.turnIn(ctx, func(tx pgx.Tx, eng *engine.Engine) (engine.StepRecord, error) {
 			return turn.run(ctx, tx, eng, fn)
 		}, turn.appendFrames, turn.settle)
@@ -84,7 +91,7 @@ func Turn[In any](
 	})
 	switch {
 	case err != nil:
-		return p.wrap(err)
+		return turn.place.wrap(err)
 	case turn.ending != nil:
 		return turn.ending
 	}

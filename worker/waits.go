@@ -38,47 +38,69 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	if j.steps == nil { // a literal of a test
 		return nil, &later{verdict: suspend, wait: spec}
 	}
+	var isNew bool
+	received, err := j.await(ctx, &spec, &isNew)
+	if p := j.steps.parts; p != nil && isNew {
+		part := Part{PartSignal, strings.TrimPrefix(waitName(spec.Condition.WaitpointKeys()), waitPrefix)}
+		_, end := p.begin(ctx, part)
+		report := partReport(err)
+		report.Signals = received
+		p.end(part, end, report)
+	}
+	return received, err
+}
+
+// await is AwaitSignals for a valid wait. It numbers the keys of the wait, and sets isNew if the wait begins, or if this
+// is the first run after its end.
+func (j Job[In]) await(ctx context.Context, wait *engine.SuspendSpec, isNew *bool) ([]engine.ReceivedSignal, error) {
 	s := j.steps
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.load(ctx, j.eng, j.recorder, &j.Claimed); err != nil {
 		return nil, err
 	}
-	waited := spec.Condition.WaitpointKeys()
-	spec.Condition = spec.Condition.Renamed(s.nextKey)
+	waited := wait.Condition.WaitpointKeys()
+	wait.Condition = wait.Condition.Renamed(s.nextKey)
 	for _, key := range waited {
 		s.waited[key]++
 	}
 	if j.isForTest() {
-		return j.waits.take(s, spec)
+		return j.waits.take(s, *wait)
 	}
-	keys := spec.Condition.WaitpointKeys()
+	keys := wait.Condition.WaitpointKeys()
 	// By key instead of by name: new code may wait for more signals than the code that waited.
 	received, err := ended(s.signals, keys)
-	if err == nil && len(received) == 0 && s.later {
-		// Before it waits again: another program may have suspended the execution without a step.
-		all, failure := repeat(ctx, j.recorder, func() ([]engine.ReceivedSignal, error) { return j.eng.ReceivedSignals(ctx, j.ID) })
-		if failure != nil {
-			return nil, failure
-		}
-		received, err = ended(all, keys)
-	}
 	if err != nil || len(received) > 0 {
+		arrived, timeout := ended(s.arrived, keys)
+		*isNew = timeout != nil || len(arrived) > 0
 		return received, err
 	}
-	spec.Lease, spec.ID = j.Lease, id.NewSuspensionID()
+	if s.later {
+		// Before it waits again: another program may have suspended the execution without a step.
+		all, err := repeat(ctx, j.recorder, func() ([]engine.ReceivedSignal, error) { return j.eng.ReceivedSignals(ctx, j.ID) })
+		if err != nil {
+			return nil, err
+		}
+		received, err = ended(all, keys)
+		if err != nil || len(received) > 0 {
+			*isNew = true
+			return received, err
+		}
+	}
+	wait.Lease, wait.ID = j.Lease, id.NewSuspensionID()
 	if len(keys) > 0 {
 		seq, err := s.place()
 		if err != nil {
 			return nil, badWait(err)
 		}
-		spec.Step, spec.StepSeq = waitName(keys), seq
-		if _, stored := s.known[spec.Step]; stored {
-			return nil, badWait(fmt.Errorf("step %q has no signal of this wait", spec.Step))
+		wait.Step, wait.StepSeq = waitName(keys), seq
+		if _, stored := s.known[wait.Step]; stored {
+			return nil, badWait(fmt.Errorf("step %q has no signal of this wait", wait.Step))
 		}
 	}
+	*isNew = true
 	s.paused = waitName(keys)
-	return nil, &later{verdict: suspend, wait: spec}
+	return nil, &later{verdict: suspend, wait: *wait}
 }
 
 // ended returns the signals for a wait at the waitpoints with the given keys, or the error of its timeout.

@@ -57,8 +57,8 @@ type Worker struct {
 	recorder  *recorder
 	appender  *appender
 
-	hookPanics    atomic.Int64
-	stuckHandlers atomic.Int64
+	observerPanics atomic.Int64
+	stuckHandlers  atomic.Int64
 
 	current  atomic.Pointer[run] // while it runs
 	returned atomic.Bool         // the last run is over

@@ -59,7 +59,7 @@ func main() {
 
 // start runs a worker. asked gets a value when an execution begins to wait for a person.
 func start(ctx context.Context, eng *engine.Engine, asked chan<- struct{}) *sync.WaitGroup {
-	w := must(worker.New(eng, worker.Config{Hooks: waiting(asked)}))
+	w := must(worker.New(eng, worker.Config{Observer: waiting(asked)}))
 	worker.Handle(w, Clean, clean)
 	var working sync.WaitGroup
 	working.Go(func() { must(0, w.Run(ctx)) })
@@ -155,15 +155,19 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, answer)
 }
 
-// waiting are hooks that report executions that begin to wait.
+// waiting is an observer that reports executions that begin to wait.
 type waiting chan<- struct{}
 
-func (w waiting) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
+func (w waiting) BeginRun(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
 	return ctx, func(r worker.Report) {
 		if r.Settlement == worker.Suspended {
 			w <- struct{}{}
 		}
 	}
+}
+
+func (waiting) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }
 
 func must[T any](value T, err error) T {

@@ -113,7 +113,7 @@ func runWorker(input io.Reader, output io.Writer) error {
 		Instance:    given.Instance,
 		Concurrency: 16,
 		LeaseTTL:    leaseTTL,
-		Hooks:       r,
+		Observer:    r,
 	})
 	if err != nil {
 		return err
@@ -185,11 +185,15 @@ func (r *reporter) line(text string) {
 	_, _ = fmt.Fprintln(r.out, text)
 }
 
-func (r *reporter) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+func (r *reporter) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	r.line(startedLine)
 	return ctx, func(o worker.Report) {
 		if o.Settlement == worker.Abandoned && work.Kind != "endless" {
 			r.line(refusedLine)
 		}
 	}
+}
+
+func (*reporter) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }

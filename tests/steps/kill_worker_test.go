@@ -92,7 +92,7 @@ func (d *driver) finish(ctx context.Context) error {
 		settled <- report.Settlement
 	})
 	w, err := worker.New(d.eng, worker.Config{
-		Lanes: []worker.Lane{{Name: d.Lane}}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Hooks: hooks,
+		Lanes: []worker.Lane{{Name: d.Lane}}, LeaseTTL: workerTTL, Concurrency: 1, FetchBatch: 2, NoReconcile: true, SharePool: true, Observer: hooks,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -150,7 +150,11 @@ func (d *driver) advance(ctx context.Context, settled worker.Settlement) error {
 // hookFunc is called for each outcome.
 type hookFunc func(id.ExecutionID, worker.Report)
 
-func (f hookFunc) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+func (f hookFunc) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	x := work.ID
 	return ctx, func(report worker.Report) { f(x, report) }
+}
+
+func (hookFunc) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }

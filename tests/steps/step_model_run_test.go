@@ -78,7 +78,7 @@ func (m *stepModel) run() error {
 	w, err := worker.New(m.eng, worker.Config{
 		Lanes: []worker.Lane{{Name: m.c.Lane}}, Concurrency: 1, DrainTimeout: time.Millisecond, PollInterval: 20 * time.Millisecond, NoReconcile: true, SharePool: true,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Hooks: hookFunc(func(_ id.ExecutionID, report worker.Report) {
+		Observer: hookFunc(func(_ id.ExecutionID, report worker.Report) {
 			m.note("  settled: %s %v", report.Settlement, report.Err)
 			stop()
 		}),

@@ -72,7 +72,7 @@ func runWriter(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, note fun
 	}
 	w, err := worker.New(eng, worker.Config{
 		Lanes: []worker.Lane{{Name: lane}}, NoReconcile: true, SharePool: true, Log: slog.New(slog.DiscardHandler),
-		Hooks: onReport(func(worker.Report) { cancel() }),
+		Observer: onReport(func(worker.Report) { cancel() }),
 	})
 	if err != nil {
 		return err
@@ -97,8 +97,12 @@ func runWriter(ctx context.Context, pool *pgxpool.Pool, lane id.LaneID, note fun
 // onReport is called for each report.
 type onReport func(worker.Report)
 
-func (f onReport) Begin(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
+func (f onReport) BeginRun(ctx context.Context, _ *engine.Claimed) (context.Context, func(worker.Report)) {
 	return ctx, f
+}
+
+func (onReport) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }
 
 // A worker killed between any two of its round trips loses no frame that a flush has acknowledged, and the next one's

@@ -55,10 +55,6 @@ func TestCreationsOfFlowsAreCounted(t *testing.T) {
 	w.want(t, "d:2")
 }
 
-type job = worker.Job[struct{}]
-
-var ordered = engine.Kind[struct{}, string]{Name: "order"}
-
 // Calls, turns, forks and ticks of schedules create executions, and replays don't.
 func TestCreationsOfOtherOperationsAreCounted(t *testing.T) {
 	k, w := watchedKit(t)

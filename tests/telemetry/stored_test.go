@@ -208,8 +208,12 @@ func TestUnusableTracesAreLeftOut(t *testing.T) {
 // spans gives each run of a handler a trace context of its own.
 type spans struct{ reports chan worker.Report }
 
-func (s spans) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+func (s spans) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	return traced(ctx, "00-"+work.ID.UUID().String()+work.PreviousTrace), func(r worker.Report) { s.reports <- r }
+}
+
+func (spans) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }
 
 // A worker stores the context of each run, also of waits, turns and completions in the handler's transaction, and
@@ -218,7 +222,7 @@ func TestWorkersStoreTheTrace(t *testing.T) {
 	f := newTraced(t)
 	reports := make(chan worker.Report, 1)
 	w := fixture.NewWorker(t, f.Engine, worker.Config{
-		Lanes: []worker.Lane{{Name: f.Lane}}, NoReconcile: true, Hooks: spans{reports}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Lanes: []worker.Lane{{Name: f.Lane}}, NoReconcile: true, Observer: spans{reports}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	approved := engine.Signal[string]{Name: "approved"}
 	var previous, sender string

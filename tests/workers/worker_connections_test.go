@@ -166,7 +166,7 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			c, _ := smallPoolCrew(t, way.connections)
 			log := new(fixture.LockedBuffer)
-			way.cfg.Lanes, way.cfg.Hooks, way.cfg.Log = []worker.Lane{{Name: c.Lane}}, c, slog.New(slog.NewTextHandler(log, nil))
+			way.cfg.Lanes, way.cfg.Observer, way.cfg.Log = []worker.Lane{{Name: c.Lane}}, c, slog.New(slog.NewTextHandler(log, nil))
 			w := fixture.NewWorker(t, c.Eng, way.cfg)
 			fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
 			ctx, cancel := context.WithCancel(t.Context())

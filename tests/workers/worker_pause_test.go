@@ -22,7 +22,7 @@ func TestWorkerPausesAndResumes(t *testing.T) {
 			log := new(fixture.LockedBuffer)
 			w := fixture.NewWorker(t, c.Eng, worker.Config{
 				Lanes: []worker.Lane{{Name: c.Lane}}, Instance: c.Worker().Instance, PollInterval: 100 * time.Millisecond, LeaseTTL: time.Second,
-				NoReconcile: true, Hooks: c, Log: slog.New(slog.NewTextHandler(log, nil)),
+				NoReconcile: true, Observer: c, Log: slog.New(slog.NewTextHandler(log, nil)),
 			})
 			begun, end := make(chan struct{}, 10), make(chan struct{})
 			fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (struct{}, error) {

@@ -62,12 +62,12 @@ func (w *Worker) runStepping(
 	ctx context.Context, n, atOnce int, handler func(ctx context.Context, job worker.Job[args]) (struct{}, error),
 ) (time.Duration, error) {
 	left := make(chan struct{}, n+1)
-	hooks := doneHooks{func(_ id.ExecutionID, report worker.Report) {
+	done := doneObserver{func(_ id.ExecutionID, report worker.Report) {
 		if report.Settlement == worker.Completed {
 			left <- struct{}{}
 		}
 	}}
-	one, err := worker.New(w.eng, worker.Config{Concurrency: atOnce, Hooks: hooks, Log: w.log})
+	one, err := worker.New(w.eng, worker.Config{Concurrency: atOnce, Observer: done, Log: w.log})
 	if err != nil {
 		return 0, err
 	}

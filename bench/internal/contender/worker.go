@@ -34,7 +34,7 @@ func (w *Worker) Name() string {
 func (w *Worker) Run(ctx context.Context, work Work) error {
 	workers, stop := errgroup.WithContext(ctx)
 	var nums sync.Map // numbers of the jobs to report, by execution
-	hooks := doneHooks{func(x id.ExecutionID, report worker.Report) {
+	done := doneObserver{func(x id.ExecutionID, report worker.Report) {
 		if report.Settlement != worker.Completed {
 			return
 		}
@@ -80,7 +80,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			FetchBatch:  work.Batch,
 			SettleBatch: work.Batch,
 			NoReconcile: i > 0, // once per process, as with a single worker
-			Hooks:       hooks,
+			Observer:    done,
 			Log:         w.log,
 		})
 		if err != nil {
@@ -109,13 +109,17 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 // noop is the kind of all jobs. Creators write the encoding directly.
 var noop = Kind{Name: kind}
 
-// doneHooks reports how executions were settled.
-type doneHooks struct {
+// doneObserver reports how executions were settled.
+type doneObserver struct {
 	settled func(id.ExecutionID, worker.Report)
 }
 
-// Begin implements [worker.Hooks].
-func (h doneHooks) Begin(ctx context.Context, c *engine.Claimed) (context.Context, func(worker.Report)) {
+// BeginRun implements [worker.Observer].
+func (h doneObserver) BeginRun(ctx context.Context, c *engine.Claimed) (context.Context, func(worker.Report)) {
 	x := c.ID
 	return ctx, func(report worker.Report) { h.settled(x, report) }
+}
+
+func (doneObserver) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }

@@ -28,7 +28,7 @@ func Work() {
 	eng := must(engine.New(pool, engine.Config{}))
 	w := must(worker.New(eng, worker.Config{
 		LeaseTTL: time.Minute, Concurrency: 1, NoReconcile: true, SharePool: true,
-		Hooks: person(func(work engine.Claimed, settled worker.Settlement) {
+		Observer: person(func(work engine.Claimed, settled worker.Settlement) {
 			switch settled {
 			case worker.Suspended:
 				must(0, Approved.Send(ctx, eng, work.ID, "ada", engine.Once("person")))
@@ -43,7 +43,11 @@ func Work() {
 
 type person func(engine.Claimed, worker.Settlement)
 
-func (p person) Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
+func (p person) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
 	claimed := *work
 	return ctx, func(r worker.Report) { p(claimed, r.Settlement) }
+}
+
+func (person) BeginPart(ctx context.Context, _ worker.Part) (context.Context, func(worker.PartReport)) {
+	return ctx, nil
 }

@@ -9,15 +9,23 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/policy"
 )
 
-// Hooks connects telemetry to a worker.
-type Hooks interface {
-	// Begin is called before each handler, on the handler's goroutine. Begin returns the handler's context, derived
-	// from ctx, and a function or nil. The worker calls the function once, after the outcome is committed; the function
-	// must not block. After a panic of the function, the worker logs and continues, and [Worker.HookPanics] counts the
-	// panic. A panic in Begin fails the attempt, like a panic in the handler.
-	Begin(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
+// Observer connects telemetry to a worker. Its methods and the functions they return must not block.
+type Observer interface {
+	// BeginRun is called before each run of a handler, on the handler's goroutine. BeginRun returns the handler's
+	// context, derived from ctx, and a function or nil. The worker calls the function once, after the outcome is
+	// committed. After a panic of the function, the worker logs and continues, and [Worker.ObserverPanics] counts the
+	// panic. A panic in BeginRun fails the attempt, like a panic in the handler.
+	BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(Report))
+
+	// BeginPart is called in a run before a step, turn, call, sleep or wait for signals does its work, on the goroutine of
+	// the part. A part with a stored result does no work. BeginPart returns a context for the part, derived from ctx, and
+	// a function or nil. The functions of steps and turns get this context, and calls create with it. The worker calls
+	// the returned function once, when the part ends, even by a panic. After a panic of either, the worker logs and
+	// continues, and [Worker.ObserverPanics] counts the panic. Jobs for tests have no observer.
+	BeginPart(ctx context.Context, part Part) (context.Context, func(PartReport))
 }
 
 // Report describes how an execution claimed by a worker ended.
@@ -25,6 +33,11 @@ type Report struct {
 	Settlement Settlement
 	Err        error         // the handler's error, or why the outcome could not be settled; nil if the attempt continues later
 	Ran        time.Duration // running time of the handler
+
+	// Of a failed attempt.
+	Class    policy.Class
+	Category string    // as the handler gave it; "" for the default
+	RetryAt  time.Time // when the next attempt may begin; zero unless Retrying
 }
 
 // Settlement is how an attempt ended for its worker.
@@ -44,12 +57,12 @@ const (
 	Skipped            Settlement = "skipped"              // the upstream group can no longer be satisfied: the execution ended
 )
 
-// HookPanics returns how many functions returned by [Hooks].Begin have panicked so far.
-func (w *Worker) HookPanics() int64 { return w.hookPanics.Load() }
+// ObserverPanics returns how many panics of its [Observer] the worker has logged so far.
+func (w *Worker) ObserverPanics() int64 { return w.observerPanics.Load() }
 
-// report passes a task's settlement to the hooks and the log.
+// report passes a task's settlement to the observer and the log.
 func (r *run) report(t *task) {
-	r.reportToHooks(t)
+	r.reportToObserver(t)
 	switch t.settlement {
 	case Completed, Delayed, WaitingForChildren, Suspended:
 		return
@@ -88,21 +101,28 @@ func (r *run) report(t *task) {
 	r.cfg.Log.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// reportToHooks calls the function that [Hooks].Begin returned. The task is already settled, so a panic changes nothing.
-func (r *run) reportToHooks(t *task) {
+// reportToObserver calls the function that [Observer].BeginRun returned. The task is already settled, so a panic changes nothing.
+func (r *run) reportToObserver(t *task) {
 	if t.reportTo == nil {
 		return
 	}
 	defer func() {
-		value := recover()
-		if value == nil {
-			return
+		if value := recover(); value != nil {
+			r.observerPanicked(value, t.attrs()...)
 		}
-		attrs := append(t.attrs(), slog.Any("error", &PanicError{Value: value}), slog.Int64("panics", r.hookPanics.Add(1)),
-			slog.String("stack", string(debug.Stack())))
-		r.cfg.Log.LogAttrs(context.Background(), slog.LevelError, "hook panicked", attrs...)
 	}()
-	t.reportTo(Report{Settlement: t.settlement, Err: t.err, Ran: t.ran})
+	report := Report{Settlement: t.settlement, Err: t.err, Ran: t.ran, RetryAt: t.retryAt}
+	if t.verdict == fail {
+		report.Class, report.Category = t.failure.Class, t.failure.Category
+	}
+	t.reportTo(report)
+}
+
+// observerPanicked logs and counts a panic of the observer. It must be called by the function that recovered.
+func (w *Worker) observerPanicked(value any, attrs ...slog.Attr) {
+	attrs = append(attrs, slog.Any("error", &PanicError{Value: value}), slog.Int64("panics", w.observerPanics.Add(1)),
+		slog.String("stack", string(debug.Stack())))
+	w.cfg.Log.LogAttrs(context.Background(), slog.LevelError, "observer panicked", attrs...)
 }
 
 // attrs returns the log attributes of a task.
