@@ -29,12 +29,12 @@ candidates AS (
         r.partition_key,
         r.execution_id,
         c.attempt_state,
+        c.ready_at_ms,
         ($3::uuid[])[row_number() OVER ()] AS attempt_id,
         ($4::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms($5)) AS now_ms
     FROM (
-        -- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
-        -- executions are looked up one by one, even by a plan made while both tables were empty.
+        -- Sorted first, so the limit stops the locking. Any plan, even for empty tables, looks executions up one by one.
         SELECT
             q.ctid::tid AS entry_id,
             q.lane_id,
@@ -55,7 +55,8 @@ candidates AS (
     CROSS JOIN LATERAL (
         SELECT
             t.ctid::tid AS row_id,
-            t.attempt_state
+            t.attempt_state,
+            coalesce(t.ffx_last_mutation_at_ms, t.created_at_ms) AS ready_at_ms
         -- The execution of an entry r, locked if claimable.
         FROM ff_exec_core AS t
         WHERE
@@ -92,7 +93,7 @@ claimed AS (
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + (c.attempt_state IS DISTINCT FROM 'attempt_interrupted')::integer,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
-    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, ready_at_ms, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
@@ -103,8 +104,8 @@ claimed AS (
         c.entry_id,
         c.attempt_id,
         c.lease_id,
-        c.now_ms,
-        c.now_ms + $9::bigint AS lease_expires_at_ms,
+        c.ready_at_ms,
+        c.now_ms, c.now_ms + $9::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -119,8 +120,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
-        e.ffx_limit_ids,
-        e.ffx_trace,
+        e.ffx_limit_ids, e.ffx_trace,
         e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
@@ -199,8 +199,7 @@ resumed_attempts AS (
         a.ffx_attempt_id AS attempt_id
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One timer for all, named by the first of lease_ids. From claimed: the attempts' keys, and lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -240,6 +239,7 @@ SELECT
     n.prior_attempt_state,
     n.priority,
     n.created_at_ms,
+    n.ready_at_ms::bigint AS ready_at_ms,
     n.payload,
     coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (n.raw_fields -> 'tags')::jsonb AS tags,
@@ -261,7 +261,7 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
+    '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
 `
 
@@ -290,6 +290,7 @@ type ClaimFromHeadRow struct {
 	PriorAttemptState string
 	Priority          int32
 	CreatedAtMs       int64
+	ReadyAtMs         int64
 	Payload           bytea.Bytes
 	ExecutionKind     string
 	Tags              []byte
@@ -346,6 +347,7 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 			&i.PriorAttemptState,
 			&i.Priority,
 			&i.CreatedAtMs,
+			&i.ReadyAtMs,
 			&i.Payload,
 			&i.ExecutionKind,
 			&i.Tags,

@@ -94,8 +94,7 @@ dequeued AS (
         AND r.partition_key = l.partition_key
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One timer for all, named by the first of lease_ids. From claimed: the attempts' keys, and lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -319,6 +318,7 @@ SELECT
     e.attempt_state,
     e.priority,
     e.created_at_ms,
+    e.ready_at_ms::bigint AS ready_at_ms,
     e.payload,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (e.raw_fields -> 'tags')::jsonb AS tags,
@@ -327,8 +327,7 @@ SELECT
     coalesce(e.ffx_lease_epoch, 0)::bigint AS highest_epoch,
     coalesce(ffx_attempt_timeout_at(e.policy, 0), 0)::bigint AS attempt_timeout_ms
 FROM (
-    -- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
-    -- executions are looked up one by one, even by a plan made while both tables were empty.
+    -- Sorted first, so the limit stops the locking. Any plan, even for empty tables, looks executions up one by one.
     SELECT
         q.ctid::tid AS entry_id,
         q.lane_id,
@@ -360,7 +359,8 @@ CROSS JOIN LATERAL (
         t.raw_fields,
         t.ffx_retry_count,
         t.ffx_lease_epoch,
-        t.ffx_trace
+        t.ffx_trace,
+        coalesce(t.ffx_last_mutation_at_ms, t.created_at_ms) AS ready_at_ms
     -- The execution of an entry r, locked if claimable.
     FROM ff_exec_core AS t
     WHERE
@@ -396,6 +396,7 @@ type TakeClaimableRow struct {
 	AttemptState     string
 	Priority         int32
 	CreatedAtMs      int64
+	ReadyAtMs        int64
 	Payload          bytea.Bytes
 	ExecutionKind    string
 	Tags             []byte
@@ -434,6 +435,7 @@ func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableP
 			&i.AttemptState,
 			&i.Priority,
 			&i.CreatedAtMs,
+			&i.ReadyAtMs,
 			&i.Payload,
 			&i.ExecutionKind,
 			&i.Tags,

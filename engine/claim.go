@@ -208,6 +208,7 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		Tags:      core.DecodeTags(row.Tags),
 		Priority:  int(row.Priority),
 		CreatedAt: time.UnixMilli(row.CreatedAtMs),
+		ReadyAt:   time.UnixMilli(row.ReadyAtMs),
 		Type:      state.InitialAttempt,
 		Resumed:   row.PriorAttemptState == string(state.AttemptInterrupted),
 		Retries:   int(row.RetryCount),

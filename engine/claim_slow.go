@@ -71,6 +71,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 				Flow:      row.FlowID,
 				Priority:  int(row.Priority),
 				CreatedAt: time.UnixMilli(row.CreatedAtMs),
+				ReadyAt:   time.UnixMilli(row.ReadyAtMs),
 				Type:      next.Kind,
 				Resumed:   next.Resumed,
 				Retries:   int(row.RetryCount),

@@ -30,6 +30,12 @@ type Claimed struct {
 	Flow      *id.FlowID // nil outside a flow
 	Priority  int
 	CreatedAt time.Time // for fair work the place in the queue instead
+
+	// ReadyAt is when the execution became claimable: at its creation or [ExecutionSpec.CreatedAt], or when a statement or
+	// job put it into the queue after a pause, a wait or a lease. A later change of its priority, tags or lane counts as
+	// well. For fair work it is the time, not the place. Zero for a claim by a grant, which takes it out of the queue.
+	ReadyAt time.Time
+
 	Type      state.AttemptType
 	Resumed   bool      // an interrupted attempt continues, after a lost lease, a delay or a release
 	Retries   int       // retries scheduled before this attempt

@@ -35,6 +35,7 @@ candidates AS (
         e.partition_key,
         e.execution_id,
         e.attempt_state,
+        e.ready_at_ms,
         (@attempt_ids::uuid[])[row_number() OVER ()] AS attempt_id,
         (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
@@ -46,7 +47,8 @@ candidates AS (
             r.ctid::tid AS entry_id,
             c.partition_key,
             c.execution_id,
-            c.attempt_state
+            c.attempt_state,
+            coalesce(c.ffx_last_mutation_at_ms, c.created_at_ms) AS ready_at_ms
         FROM ffx_ready AS r
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
@@ -90,7 +92,7 @@ claimed AS (
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + (c.attempt_state IS DISTINCT FROM 'attempt_interrupted')::integer,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
-    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, ready_at_ms, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
@@ -101,8 +103,8 @@ claimed AS (
         c.entry_id,
         c.attempt_id,
         c.lease_id,
-        c.now_ms,
-        c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
+        c.ready_at_ms,
+        c.now_ms, c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -117,8 +119,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
-        e.ffx_limit_ids,
-        e.ffx_trace,
+        e.ffx_limit_ids, e.ffx_trace,
         e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
@@ -154,8 +155,7 @@ opened_attempts AS (
     FROM claimed AS n
 ),
 timed AS (
-    -- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
-    -- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+    -- One timer for all, named by the first of lease_ids. From claimed: the attempts' keys, and lease_expires_at_ms.
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
@@ -195,6 +195,7 @@ SELECT
     n.prior_attempt_state,
     n.priority,
     n.created_at_ms,
+    n.ready_at_ms::bigint AS ready_at_ms,
     n.payload,
     coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (n.raw_fields -> 'tags')::jsonb AS tags,
@@ -210,7 +211,7 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
+    '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h;
 
 -- name: ClaimOneAfterPosition :many
@@ -239,6 +240,7 @@ candidates AS (
         e.partition_key,
         e.execution_id,
         e.attempt_state,
+        e.ready_at_ms,
         @attempt_id::uuid AS attempt_id,
         @lease_id::uuid AS lease_id,
         ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
@@ -255,7 +257,8 @@ candidates AS (
             r.ctid::tid AS entry_id,
             c.partition_key,
             c.execution_id,
-            c.attempt_state
+            c.attempt_state,
+            coalesce(c.ffx_last_mutation_at_ms, c.created_at_ms) AS ready_at_ms
         FROM ffx_ready AS r
         JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
         WHERE
@@ -298,7 +301,7 @@ claimed AS (
         deadline_at_ms = nullif(coalesce(e.ffx_execution_deadline_ms, e.deadline_at_ms), 0),
         ffx_attempt_count = coalesce(e.ffx_attempt_count, 0) + (c.attempt_state IS DISTINCT FROM 'attempt_interrupted')::integer,
         ffx_lease_epoch = coalesce(e.ffx_lease_epoch, 0) + 1
-    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+    -- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, ready_at_ms, attempt_id, lease_id, now_ms.
     FROM candidates AS c
     WHERE
         -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
@@ -309,8 +312,8 @@ claimed AS (
         c.entry_id,
         c.attempt_id,
         c.lease_id,
-        c.now_ms,
-        c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
+        c.ready_at_ms,
+        c.now_ms, c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
         e.partition_key,
         e.execution_id,
         e.flow_id,
@@ -325,8 +328,7 @@ claimed AS (
         e.payload,
         e.raw_fields,
         e.ffx_retry_count,
-        e.ffx_limit_ids,
-        e.ffx_trace,
+        e.ffx_limit_ids, e.ffx_trace,
         e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
@@ -403,6 +405,7 @@ SELECT
     n.prior_attempt_state,
     n.priority,
     n.created_at_ms,
+    n.ready_at_ms::bigint AS ready_at_ms,
     n.payload,
     coalesce(n.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (n.raw_fields -> 'tags')::jsonb AS tags,
@@ -418,7 +421,7 @@ SELECT
     -- No execution: why the claim halts.
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
-    '', 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
+    '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h;
 
 -- name: ListLaneEnds :many

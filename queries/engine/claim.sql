@@ -21,6 +21,7 @@ candidates AS (
         r.partition_key,
         r.execution_id,
         c.attempt_state,
+        c.ready_at_ms,
         (@attempt_ids::uuid[])[row_number() OVER ()] AS attempt_id,
         (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
@@ -30,7 +31,8 @@ candidates AS (
     CROSS JOIN LATERAL (
         SELECT
             t.ctid::tid AS row_id,
-            t.attempt_state
+            t.attempt_state,
+            coalesce(t.ffx_last_mutation_at_ms, t.created_at_ms) AS ready_at_ms
         -- include claim_execution
     ) AS c
     WHERE NOT EXISTS (SELECT FROM halted)

@@ -28,6 +28,7 @@ candidates AS (
         e.partition_key,
         e.execution_id,
         e.attempt_state,
+        e.ready_at_ms,
         (@attempt_ids::uuid[])[row_number() OVER ()] AS attempt_id,
         (@lease_ids::uuid[])[row_number() OVER ()] AS lease_id,
         (SELECT ffx_now_ms(sqlc.narg(now_ms))) AS now_ms
@@ -88,6 +89,7 @@ candidates AS (
         e.partition_key,
         e.execution_id,
         e.attempt_state,
+        e.ready_at_ms,
         @attempt_id::uuid AS attempt_id,
         @lease_id::uuid AS lease_id,
         ffx_now_ms(sqlc.narg(now_ms)) AS now_ms

@@ -15,6 +15,7 @@ SELECT
     e.attempt_state,
     e.priority,
     e.created_at_ms,
+    e.ready_at_ms::bigint AS ready_at_ms,
     e.payload,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     (e.raw_fields -> 'tags')::jsonb AS tags,
@@ -39,7 +40,8 @@ CROSS JOIN LATERAL (
         t.raw_fields,
         t.ffx_retry_count,
         t.ffx_lease_epoch,
-        t.ffx_trace
+        t.ffx_trace,
+        coalesce(t.ffx_last_mutation_at_ms, t.created_at_ms) AS ready_at_ms
     -- include claim_execution
 ) AS e
 WHERE NOT EXISTS (SELECT FROM halted)

@@ -4,7 +4,8 @@ SELECT
     r.ctid::tid AS entry_id,
     c.partition_key,
     c.execution_id,
-    c.attempt_state
+    c.attempt_state,
+    coalesce(c.ffx_last_mutation_at_ms, c.created_at_ms) AS ready_at_ms
 FROM ffx_ready AS r
 JOIN ff_exec_core AS c ON c.partition_key = r.partition_key AND c.execution_id = r.execution_id
 WHERE

@@ -1,4 +1,4 @@
--- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, attempt_id, lease_id, now_ms.
+-- From candidates: row_id, entry_id, partition_key, execution_id, attempt_state, ready_at_ms, attempt_id, lease_id, now_ms.
 FROM candidates AS c
 WHERE
     -- A row changed between snapshot and lock is not found by ctid and stays unchanged.
@@ -9,8 +9,8 @@ RETURNING
     c.entry_id,
     c.attempt_id,
     c.lease_id,
-    c.now_ms,
-    c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
+    c.ready_at_ms,
+    c.now_ms, c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
     e.partition_key,
     e.execution_id,
     e.flow_id,
@@ -25,6 +25,5 @@ RETURNING
     e.payload,
     e.raw_fields,
     e.ffx_retry_count,
-    e.ffx_limit_ids,
-    e.ffx_trace,
+    e.ffx_limit_ids, e.ffx_trace,
     e.ffx_namespace, e.ffx_instance_tag

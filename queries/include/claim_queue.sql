@@ -1,5 +1,4 @@
--- The entries of the lane for the worker, in claim order. Sorted first, so the limit stops the locking. Then their
--- executions are looked up one by one, even by a plan made while both tables were empty.
+-- Sorted first, so the limit stops the locking. Any plan, even for empty tables, looks executions up one by one.
 SELECT
     q.ctid::tid AS entry_id,
     q.lane_id,

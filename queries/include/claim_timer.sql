@@ -1,5 +1,4 @@
--- One lease timer for all, named by the first of lease_ids: the engine expects the timer there. From claimed:
--- partition_key, execution_id, attempt_index, lease_expires_at_ms.
+-- One timer for all, named by the first of lease_ids. From claimed: the attempts' keys, and lease_expires_at_ms.
 INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
 SELECT
     min(n.lease_expires_at_ms),

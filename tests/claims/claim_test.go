@@ -31,7 +31,7 @@ func TestClaimLeasesANewExecution(t *testing.T) {
 				Instance: id.WorkerInstanceID(f.Name), TTL: fixture.LeaseTTL,
 			},
 			ExpiresAt: now.Add(fixture.LeaseTTL), Kind: "test", Payload: []byte("in"), Tags: map[string]string{"cairn.instance_id": "i1"},
-			Priority: 3, CreatedAt: fixture.Start, Type: state.InitialAttempt, TimeoutAt: now.Add(time.Minute),
+			Priority: 3, CreatedAt: fixture.Start, ReadyAt: fixture.Start, Type: state.InitialAttempt, TimeoutAt: now.Add(time.Minute),
 		}
 		if !reflect.DeepEqual(c, want) {
 			t.Errorf("claimed\n%+v, want\n%+v", c, want)
