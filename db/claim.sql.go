@@ -20,6 +20,7 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
+        AND (p.until_ms <= ffx_now_ms($3)) IS NOT TRUE
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
@@ -30,9 +31,9 @@ candidates AS (
         r.execution_id,
         c.attempt_state,
         c.ready_at_ms,
-        ($3::uuid[])[row_number() OVER ()] AS attempt_id,
-        ($4::uuid[])[row_number() OVER ()] AS lease_id,
-        (SELECT ffx_now_ms($5)) AS now_ms
+        ($4::uuid[])[row_number() OVER ()] AS attempt_id,
+        ($5::uuid[])[row_number() OVER ()] AS lease_id,
+        (SELECT ffx_now_ms($3)) AS now_ms
     FROM (
         -- Sorted first, so the limit stops the locking. Any plan, even for empty tables, looks executions up one by one.
         SELECT
@@ -139,7 +140,6 @@ opened_attempts AS (
         started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
-        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
@@ -203,7 +203,7 @@ timed AS (
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
-        CAST(($4::uuid[])[1] AS uuid),
+        CAST(($5::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
@@ -268,9 +268,9 @@ FROM halted AS h
 type ClaimFromHeadParams struct {
 	LaneID           string
 	WorkerInstanceID string
+	NowMs            *int64
 	AttemptIDs       []pgtype.UUID
 	LeaseIDs         []pgtype.UUID
-	NowMs            *int64
 	Capabilities     []string
 	Kinds            []string
 	MaxItems         int32
@@ -319,9 +319,9 @@ func (q *Queries) ClaimFromHead(ctx context.Context, db DBTX, arg ClaimFromHeadP
 	rows, err := db.Query(ctx, claimFromHead,
 		arg.LaneID,
 		arg.WorkerInstanceID,
+		arg.NowMs,
 		arg.AttemptIDs,
 		arg.LeaseIDs,
-		arg.NowMs,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,

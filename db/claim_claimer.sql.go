@@ -20,13 +20,14 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
+        AND (p.until_ms <= ffx_now_ms($3)) IS NOT TRUE
 ),
 positions AS (
     -- The scan positions, highest priority first.
     SELECT
-        unnest($3::bigint[]) AS rank,
-        unnest($4::bigint[]) AS created_at_ms,
-        unnest($5::uuid[]) AS execution_id
+        unnest($4::bigint[]) AS rank,
+        unnest($5::bigint[]) AS created_at_ms,
+        unnest($6::uuid[]) AS execution_id
 ),
 candidates AS (
     -- The rows to claim, in claim order, their executions locked, with the ids of their leases.
@@ -37,9 +38,9 @@ candidates AS (
         e.execution_id,
         e.attempt_state,
         e.ready_at_ms,
-        ($6::uuid[])[row_number() OVER ()] AS attempt_id,
-        ($7::uuid[])[row_number() OVER ()] AS lease_id,
-        (SELECT ffx_now_ms($8)) AS now_ms
+        ($7::uuid[])[row_number() OVER ()] AS attempt_id,
+        ($8::uuid[])[row_number() OVER ()] AS lease_id,
+        (SELECT ffx_now_ms($3)) AS now_ms
     FROM positions AS p
     CROSS JOIN LATERAL (
         -- The entries after a position p (rank, created_at_ms, execution_id) whose executions are claimable.
@@ -139,7 +140,6 @@ opened_attempts AS (
         started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
-        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
@@ -160,7 +160,7 @@ timed AS (
     INSERT INTO ffx_lease_timer (due_at_ms, timer_id, partition_keys, execution_ids, attempt_indexes)
     SELECT
         min(n.lease_expires_at_ms),
-        CAST(($7::uuid[])[1] AS uuid),
+        CAST(($8::uuid[])[1] AS uuid),
         array_agg(n.partition_key),
         array_agg(n.execution_id),
         array_agg(n.attempt_index)
@@ -219,12 +219,12 @@ FROM halted AS h
 type ClaimAfterPositionsParams struct {
 	LaneID               string
 	WorkerInstanceID     string
+	NowMs                *int64
 	PositionRanks        []int64
 	PositionCreatedAtMs  []int64
 	PositionExecutionIDs []pgtype.UUID
 	AttemptIDs           []pgtype.UUID
 	LeaseIDs             []pgtype.UUID
-	NowMs                *int64
 	Capabilities         []string
 	Kinds                []string
 	MaxItems             int32
@@ -273,12 +273,12 @@ func (q *Queries) ClaimAfterPositions(ctx context.Context, db DBTX, arg ClaimAft
 	rows, err := db.Query(ctx, claimAfterPositions,
 		arg.LaneID,
 		arg.WorkerInstanceID,
+		arg.NowMs,
 		arg.PositionRanks,
 		arg.PositionCreatedAtMs,
 		arg.PositionExecutionIDs,
 		arg.AttemptIDs,
 		arg.LeaseIDs,
-		arg.NowMs,
 		arg.Capabilities,
 		arg.Kinds,
 		arg.MaxItems,
@@ -333,6 +333,7 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[$1::text, $2::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $2::text END
+        AND (p.until_ms <= ffx_now_ms($3)) IS NOT TRUE
 ),
 candidates AS (
     -- The row to claim, the execution locked, with the ids of the lease.
@@ -343,9 +344,9 @@ candidates AS (
         e.execution_id,
         e.attempt_state,
         e.ready_at_ms,
-        $3::uuid AS attempt_id,
-        $4::uuid AS lease_id,
-        ffx_now_ms($5) AS now_ms
+        $4::uuid AS attempt_id,
+        $5::uuid AS lease_id,
+        ffx_now_ms($3) AS now_ms
     FROM (
         SELECT
             $6::bigint AS rank,
@@ -449,7 +450,6 @@ opened_attempts AS (
         started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
-        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
@@ -530,9 +530,9 @@ FROM halted AS h
 type ClaimOneAfterPositionParams struct {
 	LaneID              string
 	WorkerInstanceID    string
+	NowMs               *int64
 	AttemptID           pgtype.UUID
 	LeaseID             pgtype.UUID
-	NowMs               *int64
 	PositionRank        int64
 	PositionCreatedAtMs int64
 	PositionExecutionID pgtype.UUID
@@ -579,9 +579,9 @@ func (q *Queries) ClaimOneAfterPosition(ctx context.Context, db DBTX, arg ClaimO
 	rows, err := db.Query(ctx, claimOneAfterPosition,
 		arg.LaneID,
 		arg.WorkerInstanceID,
+		arg.NowMs,
 		arg.AttemptID,
 		arg.LeaseID,
-		arg.NowMs,
 		arg.PositionRank,
 		arg.PositionCreatedAtMs,
 		arg.PositionExecutionID,

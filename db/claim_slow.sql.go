@@ -126,7 +126,6 @@ INSERT INTO ff_attempt AS a (
     started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
 )
 SELECT
-    -- From claimed.
     n.partition_key,
     n.execution_id,
     n.attempt_index,
@@ -309,6 +308,7 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[$1::text, $5::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN $1::text ELSE $5::text END
+        AND (p.until_ms <= ffx_now_ms($6)) IS NOT TRUE
 )
 SELECT
     e.partition_key,
@@ -386,6 +386,7 @@ type TakeClaimableParams struct {
 	Kinds            []string
 	MaxItems         int32
 	WorkerInstanceID string
+	NowMs            *int64
 }
 
 type TakeClaimableRow struct {
@@ -419,6 +420,7 @@ func (q *Queries) TakeClaimable(ctx context.Context, db DBTX, arg TakeClaimableP
 		arg.Kinds,
 		arg.MaxItems,
 		arg.WorkerInstanceID,
+		arg.NowMs,
 	)
 	if err != nil {
 		return nil, err

@@ -151,6 +151,7 @@ SELECT
     e.ffx_last_mutation_at_ms AS last_mutation_at_ms,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
+    coalesce(h.until_ms, 0)::bigint AS paused_until_ms,
     EXISTS (
         SELECT
         FROM ffx_ready AS r
@@ -178,7 +179,10 @@ SELECT
     -- The jobs of live processes. The table has a row for each job.
     ARRAY(SELECT j.name FROM ffx_job AS j WHERE j.held_until_ms > ffx_now_ms($1))::text[] AS held_jobs
 FROM ff_exec_core AS e
-LEFT JOIN ffx_pause AS h ON h.subject = 'lane' AND h.name = e.lane_id
+LEFT JOIN ffx_pause AS h
+    ON h.subject = 'lane'
+    AND h.name = e.lane_id
+    AND (h.until_ms <= ffx_now_ms($1)) IS NOT TRUE
 CROSS JOIN LATERAL (
     SELECT
         count(*) AS ahead,
@@ -300,6 +304,7 @@ type GetSurroundingsRow struct {
 	LastMutationAtMs *int64
 	PausedAtMs       int64
 	PauseReason      string
+	PausedUntilMs    int64
 	Queued           bool
 	Ahead            int32
 	ByPriority       int32
@@ -336,6 +341,7 @@ func (q *Queries) GetSurroundings(ctx context.Context, db DBTX, arg GetSurroundi
 		&i.LastMutationAtMs,
 		&i.PausedAtMs,
 		&i.PauseReason,
+		&i.PausedUntilMs,
 		&i.Queued,
 		&i.Ahead,
 		&i.ByPriority,

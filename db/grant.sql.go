@@ -325,13 +325,14 @@ SELECT
             WHERE
                 p.subject = 'lane'
                 AND p.name = e.lane_id
+                AND (p.until_ms <= ffx_now_ms($2)) IS NOT TRUE
         ),
         (
             SELECT p.subject
             FROM ffx_pause AS p
             WHERE
                 p.subject = 'worker'
-                AND p.name = $2::text
+                AND p.name = $3::text
         ),
         ''
     )::text AS halt
@@ -339,14 +340,15 @@ FROM ff_exec_core AS e
 LEFT JOIN ff_attempt AS a
     ON a.partition_key = e.partition_key
     AND a.execution_id = e.execution_id
-    AND a.attempt_index = $3::integer
+    AND a.attempt_index = $4::integer
 WHERE
-    e.partition_key = $4
-    AND e.execution_id = $5
+    e.partition_key = $5
+    AND e.execution_id = $6
 `
 
 type ReadGrantFactsParams struct {
 	DefaultCap       int32
+	NowMs            *int64
 	WorkerInstanceID string
 	CurrentIndex     int32
 	PartitionKey     int16
@@ -376,6 +378,7 @@ type ReadGrantFactsRow struct {
 func (q *Queries) ReadGrantFacts(ctx context.Context, db DBTX, arg ReadGrantFactsParams) (ReadGrantFactsRow, error) {
 	row := db.QueryRow(ctx, readGrantFacts,
 		arg.DefaultCap,
+		arg.NowMs,
 		arg.WorkerInstanceID,
 		arg.CurrentIndex,
 		arg.PartitionKey,

@@ -434,9 +434,9 @@ WITH RECURSIVE listed AS MATERIALIZED (
         (
             SELECT l.lane_id COLLATE "C" AS lane_id
             FROM ff_lane_registry AS l
-            WHERE l.lane_id COLLATE "C" > $2::text
+            WHERE l.lane_id COLLATE "C" > $3::text
             ORDER BY l.lane_id COLLATE "C"
-            LIMIT $3::integer
+            LIMIT $4::integer
         )
         UNION
         (
@@ -444,13 +444,14 @@ WITH RECURSIVE listed AS MATERIALIZED (
             FROM ffx_pause AS h
             WHERE
                 h.subject = 'lane'
-                AND h.name > $2::text
+                AND h.name > $3::text
+                AND (h.until_ms <= ffx_now_ms($1)) IS NOT TRUE
             ORDER BY h.name
-            LIMIT $3::integer
+            LIMIT $4::integer
         )
     ) AS u
     ORDER BY u.lane_id
-    LIMIT $3::integer
+    LIMIT $4::integer
 ),
 firsts AS (
     -- The first queue entry of each priority, for up to 32 priorities, after a row for the lane.
@@ -490,6 +491,7 @@ SELECT
     p.lane_id::text AS lane_id,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
+    h.until_ms AS paused_until_ms,
     q.n AS waiting,
     coalesce(p.since_ms, 0)::bigint AS waiting_since_ms,
     b.n AS blocked
@@ -515,11 +517,13 @@ FROM (
 LEFT JOIN LATERAL (
     SELECT
         x.paused_at_ms,
-        x.reason
+        x.reason,
+        x.until_ms
     FROM ffx_pause AS x
     WHERE
         x.subject = 'lane'
         AND x.name = p.lane_id COLLATE "C"
+        AND (x.until_ms <= ffx_now_ms($1)) IS NOT TRUE
     LIMIT 1
 ) AS h ON true
 CROSS JOIN LATERAL (
@@ -534,7 +538,7 @@ CROSS JOIN LATERAL (
             r.created_at_ms DESC,
             r.execution_id DESC,
             r.partition_key DESC
-        LIMIT $1::integer + 1
+        LIMIT $2::integer + 1
     ) AS counted
 ) AS q
 CROSS JOIN LATERAL (
@@ -543,13 +547,14 @@ CROSS JOIN LATERAL (
         SELECT x.execution_id
         FROM ffx_blocked AS x
         WHERE x.lane_id = p.lane_id COLLATE "C"
-        LIMIT $1::integer + 1
+        LIMIT $2::integer + 1
     ) AS counted
 ) AS b
 ORDER BY p.lane_id COLLATE "C"
 `
 
 type ListLanesParams struct {
+	NowMs       *int64
 	MaxCounted  int32
 	AfterLaneID string
 	PageSize    int32
@@ -559,20 +564,26 @@ type ListLanesRow struct {
 	LaneID         string
 	PausedAtMs     int64
 	PauseReason    string
+	PausedUntilMs  *int64
 	Waiting        int64
 	WaitingSinceMs int64
 	Blocked        int64
 }
 
 // ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
-// the lane is paused. waiting counts the entries of the queue and blocked the blocked executions, each up to
+// the lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue and blocked the blocked executions, each up to
 // max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
 // to 32 priorities, 0 if there is none.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]ListLanesRow, error) {
-	rows, err := db.Query(ctx, listLanes, arg.MaxCounted, arg.AfterLaneID, arg.PageSize)
+	rows, err := db.Query(ctx, listLanes,
+		arg.NowMs,
+		arg.MaxCounted,
+		arg.AfterLaneID,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -584,6 +595,7 @@ func (q *Queries) ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) (
 			&i.LaneID,
 			&i.PausedAtMs,
 			&i.PauseReason,
+			&i.PausedUntilMs,
 			&i.Waiting,
 			&i.WaitingSinceMs,
 			&i.Blocked,

@@ -1168,6 +1168,8 @@ type FfxLane struct {
 	Dependent int64
 	// Whether delayed, active, limited, suspended or dependent may be too low: of one of them there are more than 10,000 over all lanes.
 	Partial bool
+	// When the pause ends by itself; NULL: the lane is not paused, or until an operator resumes it.
+	PausedUntil pgtype.Timestamptz
 }
 
 // How long executions of a lane are kept, where it is not the default of the engine. The policy of an execution goes first; members are kept with their flow.
@@ -1306,6 +1308,8 @@ type FfxPause struct {
 	PausedAtMs int64
 	// The operator's text; empty: none given.
 	Reason string
+	// Milliseconds since the Unix epoch: when the pause of a lane has ended, by the clock of the database, with or without the row. NULL: an operator ends it.
+	UntilMs *int64
 }
 
 // Members that were deleted before their flow, which asked for that: a growth does not create them again, and what depended on them is not replayed. Deleted with the flow.

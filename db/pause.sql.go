@@ -104,56 +104,80 @@ func (q *Queries) DropPause(ctx context.Context, db DBTX, arg DropPauseParams) (
 	return result.RowsAffected(), nil
 }
 
-const ensurePause = `-- name: EnsurePause :exec
-INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
-VALUES (
-    $1,
-    $2,
-    ffx_now_ms($3),
-    $4
+const ensurePause = `-- name: EnsurePause :one
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms($2) AS now_ms
+),
+paused AS (
+    INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason, until_ms)
+    SELECT
+        $3,
+        $4,
+        c.now_ms,
+        $5,
+        $1::bigint
+    FROM clock AS c
+    WHERE ($1::bigint <= c.now_ms) IS NOT TRUE
+    ON CONFLICT (subject, name) DO UPDATE
+    SET
+        -- An ended pause may still have its row.
+        paused_at_ms = CASE WHEN p.until_ms <= excluded.paused_at_ms THEN excluded.paused_at_ms ELSE p.paused_at_ms END,
+        reason = excluded.reason,
+        until_ms = excluded.until_ms
+    WHERE
+        (p.reason, p.until_ms) IS DISTINCT FROM (excluded.reason, excluded.until_ms)
+        OR p.until_ms <= excluded.paused_at_ms
 )
-ON CONFLICT (subject, name) DO UPDATE SET
-    reason = excluded.reason
-WHERE p.reason <> excluded.reason
+SELECT (($1::bigint <= c.now_ms) IS NOT TRUE)::boolean AS ahead
+FROM clock AS c
 `
 
 type EnsurePauseParams struct {
+	UntilMs *int64
+	NowMs   *int64
 	Subject string
 	Name    string
-	NowMs   *int64
 	Reason  string
 }
 
-// EnsurePause pauses a lane or drains a worker instance. If already paused or drained, only the reason changes.
+// EnsurePause pauses a lane, for a time or until the pause is dropped, or drains a worker instance. If already paused or
+// drained, only the reason and the end change. ahead is false if the end has passed; then nothing changes.
 //
 // Used by: operator.PauseLane, operator.DrainWorker.
 // Locks: pauses waits (the row, INSERT).
-func (q *Queries) EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) error {
-	_, err := db.Exec(ctx, ensurePause,
+func (q *Queries) EnsurePause(ctx context.Context, db DBTX, arg EnsurePauseParams) (bool, error) {
+	row := db.QueryRow(ctx, ensurePause,
+		arg.UntilMs,
+		arg.NowMs,
 		arg.Subject,
 		arg.Name,
-		arg.NowMs,
 		arg.Reason,
 	)
-	return err
+	var ahead bool
+	err := row.Scan(&ahead)
+	return ahead, err
 }
 
 const listPauses = `-- name: ListPauses :many
 SELECT
     p.name,
     p.paused_at_ms,
-    p.reason
+    p.reason,
+    coalesce(p.until_ms, 0)::bigint AS until_ms
 FROM ffx_pause AS p
 WHERE
     p.subject = $1
     AND p.name > $2
+    AND (p.until_ms <= ffx_now_ms($3)) IS NOT TRUE
 ORDER BY p.name
-LIMIT $3::integer
+LIMIT $4::integer
 `
 
 type ListPausesParams struct {
 	Subject   string
 	AfterName string
+	NowMs     *int64
 	PageSize  int32
 }
 
@@ -161,14 +185,21 @@ type ListPausesRow struct {
 	Name       string
 	PausedAtMs int64
 	Reason     string
+	UntilMs    int64
 }
 
 // ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
+// until_ms is 0 without an end. Pauses that have ended are left out.
 //
 // Used by: operator.PausedLanes, operator.DrainedWorkers.
 // Locks: none.
 func (q *Queries) ListPauses(ctx context.Context, db DBTX, arg ListPausesParams) ([]ListPausesRow, error) {
-	rows, err := db.Query(ctx, listPauses, arg.Subject, arg.AfterName, arg.PageSize)
+	rows, err := db.Query(ctx, listPauses,
+		arg.Subject,
+		arg.AfterName,
+		arg.NowMs,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +207,12 @@ func (q *Queries) ListPauses(ctx context.Context, db DBTX, arg ListPausesParams)
 	var items []ListPausesRow
 	for rows.Next() {
 		var i ListPausesRow
-		if err := rows.Scan(&i.Name, &i.PausedAtMs, &i.Reason); err != nil {
+		if err := rows.Scan(
+			&i.Name,
+			&i.PausedAtMs,
+			&i.Reason,
+			&i.UntilMs,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

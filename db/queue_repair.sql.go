@@ -614,7 +614,7 @@ unlisted AS (
     RETURNING b.partition_key
 ),
 forgotten AS (
-    -- Drains 30 days old.
+    -- Drains 30 days old, and pauses that have ended.
     DELETE FROM ffx_pause AS p
     USING (
         SELECT
@@ -625,6 +625,7 @@ forgotten AS (
         WHERE
             w.subject = 'worker'
             AND w.paused_at_ms <= ffx_now_ms($2) - 2592000000
+            OR w.until_ms <= ffx_now_ms($2)
         LIMIT $1::integer
         FOR UPDATE SKIP LOCKED
     ) AS o
@@ -643,7 +644,7 @@ type SweepQueueParams struct {
 
 // SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or is
 // gone. Up to as many are deleted from the lists of waiting and of blocked executions, if the execution is neither or
-// is gone, and drains of workers older than 30 days. Claims and the gate only skip such entries. Returns how many
+// is gone, and drains of workers older than 30 days and pauses that have ended. Claims and the gate only skip such entries. Returns how many
 // entries of the three lists were deleted.
 //
 // Used by: upkeep.RepairQueue.

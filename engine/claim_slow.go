@@ -20,6 +20,7 @@ func (e *Engine) claimSlowly(ctx context.Context, spec ClaimSpec, n int) ([]Clai
 	claimed, err := core.InTx(ctx, e.c, "claim", func(tx *core.Txn) ([]Claimed, error) {
 		taken, err := e.c.Q.TakeClaimable(ctx, tx, db.TakeClaimableParams{
 			LaneID:       string(spec.Lane),
+			NowMs:        e.c.NowMs(),
 			Capabilities: spec.capabilities(),
 			Kinds:        spec.kinds(),
 			MaxItems:     int32(n + spareCandidates),

@@ -15,6 +15,7 @@ type LaneSummary struct {
 	ID id.LaneID
 
 	PausedSince time.Time // zero unless paused
+	PausedUntil time.Time // when the pause ends by itself; zero: never
 	PauseReason string
 
 	Waiting Count // claimable
@@ -75,7 +76,7 @@ func (e *Engine) listLanes(ctx context.Context, after string, limit int) (page P
 	if err := e.c.Read(ctx,
 		func(conn db.DBTX) (err error) {
 			found.lanes, err = e.c.Q.ListLanes(ctx, conn, db.ListLanesParams{
-				AfterLaneID: string(last), PageSize: int32(limit) + 1, MaxCounted: MaxCounted,
+				AfterLaneID: string(last), PageSize: int32(limit) + 1, MaxCounted: MaxCounted, NowMs: e.c.NowMs(),
 			})
 			return err
 		},
@@ -131,7 +132,7 @@ func (f *laneFacts) summaries() ([]LaneSummary, error) {
 			return nil, core.Corrupt("ff_lane_registry.lane_id", err)
 		}
 		if row.PausedAtMs != 0 {
-			l.PausedSince, l.PauseReason = time.UnixMilli(row.PausedAtMs), row.PauseReason
+			l.PausedSince, l.PausedUntil, l.PauseReason = time.UnixMilli(row.PausedAtMs), core.OptionalTime(row.PausedUntilMs), row.PauseReason
 		}
 		if row.WaitingSinceMs != 0 {
 			l.WaitingSince = time.UnixMilli(row.WaitingSinceMs)

@@ -186,11 +186,17 @@ func (f *facts) lane() []Cause {
 		return nil
 	}
 	since := time.UnixMilli(f.around.PausedAtMs)
-	return []Cause{{
+	c := Cause{
 		Code: LanePaused, Since: since, Certain: true, Facts: map[string]string{"lane": string(f.execution.Lane), "reason": f.around.PauseReason},
-		Text: fmt.Sprintf("Lane %s is paused for %s%s.", f.execution.Lane, span(f.at().Sub(since)), because(f.around.PauseReason)),
-		Do:   []string{"ff lane resume " + quoted(string(f.execution.Lane))},
-	}}
+		Do: []string{"ff lane resume " + quoted(string(f.execution.Lane))},
+	}
+	paused := span(f.at().Sub(since))
+	if f.around.PausedUntilMs != 0 {
+		c.Until = time.UnixMilli(f.around.PausedUntilMs)
+		paused = "another " + span(c.Until.Sub(f.at()))
+	}
+	c.Text = fmt.Sprintf("Lane %s is paused for %s%s.", f.execution.Lane, paused, because(f.around.PauseReason))
+	return []Cause{c}
 }
 
 // blocked reports a block by an operator, for want of a capable worker, or with the lane.

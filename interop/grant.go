@@ -121,7 +121,7 @@ func onGrantable[T any](
 func asGrantable(ctx context.Context, c *core.Core, tx *core.Txn, x *core.HeldExecution, instance id.WorkerInstanceID) (*grantable, error) {
 	facts, err := c.Q.ReadGrantFacts(ctx, tx, db.ReadGrantFactsParams{
 		PartitionKey: x.ID.Partition(), ExecutionID: x.ID.UUID(), CurrentIndex: x.CurrentIndex, WorkerInstanceID: string(instance),
-		DefaultCap: policy.ReclaimLimit,
+		DefaultCap: policy.ReclaimLimit, NowMs: c.NowMs(),
 	})
 	switch halt := state.Halt(facts.Halt); {
 	case err != nil:

@@ -2,12 +2,12 @@
 // pauses a lane, replays an execution or revokes a lease. Each function takes the engine and is one transaction, or part of
 // the caller's:
 //
-//	err := operator.PauseLane(ctx, eng, "images", "the bucket is being moved")
+//	err := operator.PauseLane(ctx, eng, "images", operator.LanePause{Reason: "the bucket is being moved"})
 //
 // Each comment describes the effect on running work. Operations wait a limited time for locked rows, then fail with
 // [fferr.ErrContention]. A refusal writes nothing.
 //
-// Stop work from starting: [PauseLane] and [ResumeLane] for a lane, [DrainWorker], [DrainWorkers], [ResumeWorker] and
+// Stop work from starting: [PauseLane] and [ResumeLane] for a lane, also for a time, [DrainWorker], [DrainWorkers], [ResumeWorker] and
 // [ResumeWorkers] for workers. [PausedLanes] and [DrainedWorkers] list lanes and workers.
 //
 // One execution: [Replay] runs an ended execution again, and [Fork] continues the finished steps in a new execution.

@@ -41,13 +41,15 @@ func connect(ctx context.Context) (*pgxpool.Pool, *engine.Engine) {
 	return pool, eng
 }
 
-// Pause a lane while its workers can't succeed, and resume it.
+// Pause a lane while its workers can't succeed, at most for an hour, and resume it.
 func Example() {
 	ctx := context.Background()
 	pool, eng := connect(ctx)
 	defer pool.Close()
 
-	if err := operator.PauseLane(ctx, eng, "images", "the bucket is being moved"); err != nil {
+	if err := operator.PauseLane(ctx, eng, "images", operator.LanePause{
+		Reason: "the bucket is being moved", Until: time.Now().Add(time.Hour),
+	}); err != nil {
 		log.Fatal(err)
 	}
 	for lane, err := range operator.PausedLanes(ctx, eng) {

@@ -16,7 +16,16 @@ import (
 type PausedLane struct {
 	Lane   id.LaneID
 	Since  time.Time
-	Reason string // "" if none was given
+	Until  time.Time // zero: until [ResumeLane]
+	Reason string    // "" if none was given
+}
+
+// LanePause says how to pause a lane.
+type LanePause struct {
+	Reason string // shown to operators; may be empty; at most 1,024 bytes
+
+	// Until ends the pause by the clock of the database, to the millisecond. Default: [ResumeLane] ends it.
+	Until time.Time
 }
 
 // DrainedWorker is a worker instance that claims no more executions.
@@ -25,24 +34,27 @@ type DrainedWorker struct {
 	Since    time.Time
 }
 
-// PauseLane stops all claims from a lane until [ResumeLane], across restarts. Running executions continue, renew their leases
-// and end; new, retried and released executions wait. The lane need not exist yet. Pausing a paused lane only changes the
-// reason, which may be empty and has at most 1,024 bytes.
+// PauseLane stops all claims from a lane until [ResumeLane] or [LanePause.Until], across restarts. Running executions
+// continue, renew their leases and end; new, retried and released executions wait. The lane need not exist yet. Pausing a
+// paused lane replaces the reason and the end; the last call counts.
 //
-// Claims of this library that start after the commit take nothing; an earlier claim may still end. A caller's transaction
-// above READ COMMITTED sees the lane as of its start. FlowFabric's workers ignore pauses.
+// Claims of this library that start after the commit take nothing; an earlier claim may still end. At Until the next claim
+// takes executions again: no background work is needed. Workers are not notified then, and claim within
+// worker.Config.PollInterval. A caller's transaction above READ COMMITTED sees the lane as of its start. FlowFabric's
+// workers ignore pauses.
 //
-// Errors: [fferr.ErrInvalidInput]; [fferr.ErrContention]. Transaction: one statement; locks the lane's pause. Safe to repeat.
-func PauseLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, reason string) error {
+// Errors: [fferr.ErrInvalidInput], also if Until has passed; [fferr.ErrContention]. Transaction: one statement; locks the
+// lane's pause. Safe to repeat.
+func PauseLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, how LanePause) error {
 	const op = "pause lane"
 	c := core.Of(eng)
 	if err := lane.Validate(); err != nil {
 		return core.Wrap(op, core.InvalidBecause("lane", err))
 	}
-	if err := core.CheckText("reason", reason, core.MaxFreeText); err != nil {
+	if err := core.CheckText("Reason", how.Reason, core.MaxFreeText); err != nil {
 		return core.Wrap(op, err)
 	}
-	return halt(ctx, c, op, state.HaltedLane, string(lane), reason)
+	return halt(ctx, c, op, state.HaltedLane, string(lane), how)
 }
 
 // ResumeLane ends the pause of a lane, and notifies the workers. If the lane is not paused, nothing changes. In a caller's
@@ -70,7 +82,7 @@ func DrainWorker(ctx context.Context, eng *engine.Engine, instance id.WorkerInst
 	if err := instance.Validate(); err != nil {
 		return core.Wrap(op, core.InvalidBecause("worker instance", err))
 	}
-	return halt(ctx, c, op, state.HaltedWorker, string(instance), "")
+	return halt(ctx, c, op, state.HaltedWorker, string(instance), LanePause{})
 }
 
 // ResumeWorker ends the drain of a worker instance, and notifies the workers. If the instance is not drained, nothing
@@ -155,15 +167,20 @@ func instancesOf(names []string) []id.WorkerInstanceID {
 	return instances
 }
 
-func halt(ctx context.Context, c *core.Core, op string, subject state.Halt, name, reason string) error {
-	_, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
+func halt(ctx context.Context, c *core.Core, op string, subject state.Halt, name string, how LanePause) error {
+	params := db.EnsurePauseParams{Subject: string(subject), Name: name, Reason: how.Reason, NowMs: c.NowMs()}
+	if !how.Until.IsZero() {
+		params.UntilMs = new(how.Until.UnixMilli())
+	}
+	ahead, err := core.InStatement(ctx, c, op, func(conn db.DBTX, due *core.Notifications) (bool, error) {
 		if subject == state.HaltedWorker {
 			due.Lost(name) // the next claim is refused anyway; the notification stops the worker at once
 		}
-		return struct{}{}, c.Q.EnsurePause(ctx, conn, db.EnsurePauseParams{
-			Subject: string(subject), Name: name, Reason: reason, NowMs: c.NowMs(),
-		})
+		return c.Q.EnsurePause(ctx, conn, params)
 	})
+	if err == nil && !ahead {
+		err = core.Wrap(op, core.Invalid("Until", "has passed"))
+	}
 	return err
 }
 
@@ -185,6 +202,9 @@ func goOn(ctx context.Context, c *core.Core, op string, subject state.Halt, name
 func PausedLanes(ctx context.Context, eng *engine.Engine) iter.Seq2[PausedLane, error] {
 	return pauses(ctx, eng, "list paused lanes", state.HaltedLane, func(row *db.ListPausesRow) (PausedLane, error) {
 		lane := PausedLane{Lane: id.LaneID(row.Name), Since: time.UnixMilli(row.PausedAtMs), Reason: row.Reason}
+		if row.UntilMs != 0 {
+			lane.Until = time.UnixMilli(row.UntilMs)
+		}
 		return lane, lane.Lane.Validate()
 	})
 }
@@ -203,7 +223,7 @@ func DrainedWorkers(ctx context.Context, eng *engine.Engine) iter.Seq2[DrainedWo
 func pauses[T any](ctx context.Context, eng *engine.Engine, op string, subject state.Halt, item func(*db.ListPausesRow) (T, error)) iter.Seq2[T, error] {
 	c := core.Of(eng)
 	return core.All(op, func(after *db.ListPausesRow) ([]db.ListPausesRow, error) {
-		params := db.ListPausesParams{Subject: string(subject), PageSize: core.MaxPage}
+		params := db.ListPausesParams{Subject: string(subject), PageSize: core.MaxPage, NowMs: c.NowMs()}
 		if after != nil {
 			params.AfterName = after.Name
 		}

@@ -4381,6 +4381,7 @@ CREATE TABLE ffx_pause (
     name text NOT NULL COLLATE pg_catalog."C",
     paused_at_ms bigint NOT NULL,
     reason text DEFAULT ''::text NOT NULL,
+    until_ms bigint,
     CONSTRAINT ffx_pause_subject_check CHECK ((subject = ANY (ARRAY['lane'::text, 'worker'::text])))
 );
 
@@ -4393,6 +4394,8 @@ COMMENT ON COLUMN ffx_pause.name IS 'The lane, or the worker instance.';
 COMMENT ON COLUMN ffx_pause.paused_at_ms IS 'Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.';
 
 COMMENT ON COLUMN ffx_pause.reason IS 'The operator''s text; empty: none given.';
+
+COMMENT ON COLUMN ffx_pause.until_ms IS 'Milliseconds since the Unix epoch: when the pause of a lane has ended, by the clock of the database, with or without the row. NULL: an operator ends it.';
 
 CREATE TABLE ffx_ready (
     created_at_ms bigint NOT NULL,
@@ -4479,7 +4482,7 @@ CREATE VIEW ffx_lane AS
         UNION
          SELECT h_1.name
            FROM ffx_pause h_1
-          WHERE (h_1.subject = 'lane'::text)
+          WHERE ((h_1.subject = 'lane'::text) AND ((h_1.until_ms <= ffx_now_ms(NULL::bigint)) IS NOT TRUE))
         ), delayed AS MATERIALIZED (
          SELECT e.partition_key,
             e.execution_id
@@ -4598,9 +4601,10 @@ CREATE VIEW ffx_lane AS
            FROM gated), ( SELECT count(*) AS count
            FROM suspended), ( SELECT count(*) AS count
            FROM placed), ( SELECT count(*) AS count
-           FROM members)) > 10000) AS partial
+           FROM members)) > 10000) AS partial,
+    ffx_read_instant(h.until_ms) AS paused_until
    FROM ((listed l
-     LEFT JOIN ffx_pause h ON (((h.subject = 'lane'::text) AND (h.name = (l.lane_id COLLATE "C")))))
+     LEFT JOIN ffx_pause h ON (((h.subject = 'lane'::text) AND (h.name = (l.lane_id COLLATE "C")) AND ((h.until_ms <= ffx_now_ms(NULL::bigint)) IS NOT TRUE))))
      LEFT JOIN counted c ON ((c.lane_id = l.lane_id)));
 
 COMMENT ON VIEW ffx_lane IS 'Lanes with executions created on them, or that are paused, one row each, and how many executions each has in which state. An interface: columns keep name, type and meaning, new ones come behind. Each query counts anew: ask a few times a minute.';
@@ -4626,6 +4630,8 @@ COMMENT ON COLUMN ffx_lane.suspended IS 'Executions that wait for a signal, for 
 COMMENT ON COLUMN ffx_lane.dependent IS 'Executions that wait for upstreams in their flow, as of its last summary, or for the member before them in a sequence.';
 
 COMMENT ON COLUMN ffx_lane.partial IS 'Whether delayed, active, limited, suspended or dependent may be too low: of one of them there are more than 10,000 over all lanes.';
+
+COMMENT ON COLUMN ffx_lane.paused_until IS 'When the pause ends by itself; NULL: the lane is not paused, or until an operator resumes it.';
 
 CREATE TABLE ffx_lane_retention (
     lane_id text NOT NULL,

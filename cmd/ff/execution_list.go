@@ -212,7 +212,7 @@ func readExecutions(
 var flagsOf = map[string]string{
 	"after": "--after", "Batch": "--batch", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
 	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
-	"until": "--until", "worker": "--worker", "instance": "--instance", "order": "--order",
+	"until": "--until", "Until": "--until", "Reason": "--reason", "worker": "--worker", "instance": "--instance", "order": "--order",
 }
 
 // asUsage converts an argument error from the engine to a usage error with the flag.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -107,11 +106,8 @@ discarded. Flow members that can no longer run because of this are skipped.` + w
 }
 
 func (a *app) executionDelayCommand() *cobra.Command {
-	var (
-		asJSON bool
-		span   time.Duration
-		until  string
-	)
+	var asJSON bool
+	var end endFlags
 	cmd := &cobra.Command{
 		Use:   "delay ID",
 		Short: "Keep an execution from being claimed before an instant",
@@ -119,31 +115,23 @@ func (a *app) executionDelayCommand() *cobra.Command {
   ff execution delay $ID --until 2026-11-22T15:04:05Z`,
 		Args: oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
-			var at time.Time
-			if until != "" {
-				var err error
-				if at, err = time.Parse(time.RFC3339, until); err != nil {
-					return &usageError{problem: fmt.Sprintf("--until %q is not an instant such as 2026-11-22T15:04:05Z", until)}
-				}
-			}
-			if (span > 0) == (until != "") || span < 0 {
+			if !end.given() {
 				return &usageError{problem: "ff execution delay takes either --for or --until"}
 			}
+			if err := end.check("ff execution delay"); err != nil {
+				return err
+			}
 			return a.operate(ctx, args[0], asJSON, func(eng *engine.Engine, x id.ExecutionID) error {
-				if span > 0 {
-					now, err := eng.Now(ctx)
-					if err != nil {
-						return err
-					}
-					at = now.Add(span)
+				at, err := end.at(ctx, eng)
+				if err != nil {
+					return err
 				}
 				return operator.Delay(ctx, eng, x, at)
 			})
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&span, "for", 0, "duration from now, such as 30m")
-	cmd.Flags().StringVar(&until, "until", "", "the instant, as 2026-11-22T15:04:05Z")
+	end.add(cmd)
 	return cmd
 }
 

@@ -133,6 +133,7 @@ func (v *laneDetails) print(to io.Writer, now time.Time) error {
 	_, err := io.WriteString(to, renderFacts([]fact{
 		{"lane", string(v.ID)},
 		{"paused", v.PausedSince},
+		{"until", v.PausedUntil},
 		{"reason", v.PauseReason},
 		{"waiting", waiting},
 		{"delayed", v.Delayed.String()},
@@ -148,32 +149,46 @@ func (v *laneDetails) print(to io.Writer, now time.Time) error {
 type laneState struct {
 	ID     id.LaneID `json:"id"`
 	Paused bool      `json:"paused"`
+	Until  string    `json:"until,omitempty"` // when the pause ends by itself
 }
 
 func (a *app) lanePauseCommand() *cobra.Command {
 	var (
 		asJSON, create bool
 		reason         string
+		end            endFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "pause LANE",
 		Short: "Stop claims from a lane; running executions continue",
-		Long: `pause stops claims from a lane until it is resumed. Running executions continue.
-A lane without any executions is refused, unless --create is given.`,
-		Example: `  ff lane pause images --reason "the image store is down"`,
-		Args:    oneLane,
+		Long: `pause stops claims from a lane until it is resumed, or for a time: --for and --until end
+the pause by the clock of the database. Pausing again replaces the end and the reason.
+Running executions continue. A lane without any executions is refused, unless --create
+is given.`,
+		Example: `  ff lane pause images --reason "the image store is down"
+  ff lane pause images --for 30m
+  ff lane pause images --until 2026-11-22T15:04:05Z`,
+		Args: oneLane,
 		RunE: a.does(func(ctx context.Context, args []string) error {
+			if err := end.check("ff lane pause"); err != nil {
+				return err
+			}
 			return a.onLane(ctx, args[0], &create, func(eng *engine.Engine, lane id.LaneID) error {
-				if err := operator.PauseLane(ctx, eng, lane, reason); err != nil {
+				until, err := end.at(ctx, eng)
+				if err != nil {
+					return err
+				}
+				if err := operator.PauseLane(ctx, eng, lane, operator.LanePause{Reason: reason, Until: until}); err != nil {
 					return asUsage(err)
 				}
-				return a.sayLane(laneState{ID: lane, Paused: true}, asJSON)
+				return a.sayLane(laneState{ID: lane, Paused: true, Until: timestamp(until)}, asJSON)
 			})
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&create, "create", false, "also pause a lane without any executions")
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown by ff lane list")
+	end.add(cmd)
 	return cmd
 }
 
@@ -202,7 +217,10 @@ func (a *app) sayLane(now laneState, asJSON bool) error {
 		return a.writeJSON(now)
 	}
 	word := "resumed"
-	if now.Paused {
+	switch {
+	case now.Until != "":
+		word = "paused until " + now.Until
+	case now.Paused:
 		word = "paused"
 	}
 	_, err := fmt.Fprintf(a.stdout, "Lane %s is %s.\n", printable(string(now.ID)), word)

@@ -61,6 +61,7 @@ type laneView struct {
 	ID             id.LaneID `json:"id"`
 	Paused         bool      `json:"paused"`
 	PausedSince    string    `json:"paused_since,omitempty"`
+	PausedUntil    string    `json:"paused_until,omitempty"` // none: until it is resumed
 	PauseReason    string    `json:"pause_reason,omitempty"`
 	Waiting        countView `json:"waiting"`
 	WaitingSince   string    `json:"waiting_since,omitempty"`
@@ -89,7 +90,8 @@ func (c countView) String() string {
 
 func newLaneView(l engine.LaneSummary) laneView {
 	return laneView{
-		ID: l.ID, Paused: !l.PausedSince.IsZero(), PausedSince: timestamp(l.PausedSince), PauseReason: l.PauseReason,
+		ID: l.ID, Paused: !l.PausedSince.IsZero(), PausedSince: timestamp(l.PausedSince),
+		PausedUntil: timestamp(l.PausedUntil), PauseReason: l.PauseReason,
 		Waiting: countView(l.Waiting), WaitingSince: timestamp(l.WaitingSince), Delayed: countView(l.Delayed),
 		Blocked: countView(l.Blocked), Active: countView(l.Active),
 		Limited: countView(l.Limited), Suspended: countView(l.Suspended), Dependent: countView(l.Dependent),
@@ -103,6 +105,21 @@ func (l laneView) held() countView {
 		N:       l.Limited.N + l.Suspended.N + l.Dependent.N,
 		AtLeast: l.Limited.AtLeast || l.Suspended.AtLeast || l.Dependent.AtLeast,
 	}
+}
+
+// pause returns the end and the reason of a pause, "" if neither is known.
+func (l laneView) pause() string {
+	text := ""
+	if l.PausedUntil != "" {
+		text = " until " + l.PausedUntil
+	}
+	if l.PauseReason != "" {
+		text += ": " + printable(l.PauseReason)
+	}
+	if text == "" {
+		return ""
+	}
+	return " is paused" + text
 }
 
 // heldBy counts the held executions by their reason. It returns "" if there are none.
@@ -141,8 +158,8 @@ func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 			paused = "paused"
 		}
 		name := fit(printable(string(l.ID)), 15)
-		if l.PauseReason != "" {
-			reasons.WriteString(fit(name+" is paused: "+printable(l.PauseReason), columns) + "\n")
+		if line := l.pause(); line != "" {
+			reasons.WriteString(fit(name+line, columns) + "\n")
 		}
 		if held := l.heldBy(); held != "" && l.Waiting.N == 0 && l.Active.N == 0 {
 			reasons.WriteString(fit(name+": "+held, columns) + "\n")

@@ -19,6 +19,7 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END
+        AND (p.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
 ),
 positions AS (
     -- The scan positions, highest priority first.
@@ -138,7 +139,6 @@ opened_attempts AS (
         started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
-        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,
@@ -231,6 +231,7 @@ WITH halted AS MATERIALIZED (
     WHERE
         p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
         AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END
+        AND (p.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
 ),
 candidates AS (
     -- The row to claim, the execution locked, with the ids of the lease.
@@ -347,7 +348,6 @@ opened_attempts AS (
         started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
     )
     SELECT
-        -- From claimed.
         n.partition_key,
         n.execution_id,
         n.attempt_index,

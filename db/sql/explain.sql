@@ -14,6 +14,7 @@ SELECT
     e.ffx_last_mutation_at_ms AS last_mutation_at_ms,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
+    coalesce(h.until_ms, 0)::bigint AS paused_until_ms,
     EXISTS (
         SELECT
         FROM ffx_ready AS r
@@ -41,7 +42,10 @@ SELECT
     -- The jobs of live processes. The table has a row for each job.
     ARRAY(SELECT j.name FROM ffx_job AS j WHERE j.held_until_ms > ffx_now_ms(sqlc.narg(now_ms)))::text[] AS held_jobs
 FROM ff_exec_core AS e
-LEFT JOIN ffx_pause AS h ON h.subject = 'lane' AND h.name = e.lane_id
+LEFT JOIN ffx_pause AS h
+    ON h.subject = 'lane'
+    AND h.name = e.lane_id
+    AND (h.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
 CROSS JOIN LATERAL (
     SELECT
         count(*) AS ahead,

@@ -128,6 +128,7 @@ SELECT
             WHERE
                 p.subject = 'lane'
                 AND p.name = e.lane_id
+                AND (p.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
         ),
         (
             SELECT p.subject

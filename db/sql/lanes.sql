@@ -14,7 +14,7 @@ ON CONFLICT (lane_id) DO NOTHING;
 
 -- name: ListLanes :many
 -- ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
--- the lane is paused. waiting counts the entries of the queue and blocked the blocked executions, each up to
+-- the lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue and blocked the blocked executions, each up to
 -- max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
 -- to 32 priorities, 0 if there is none.
 --
@@ -38,6 +38,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
             WHERE
                 h.subject = 'lane'
                 AND h.name > @after_lane_id::text
+                AND (h.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
             ORDER BY h.name
             LIMIT @page_size::integer
         )
@@ -83,6 +84,7 @@ SELECT
     p.lane_id::text AS lane_id,
     coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
     coalesce(h.reason, '')::text AS pause_reason,
+    h.until_ms AS paused_until_ms,
     q.n AS waiting,
     coalesce(p.since_ms, 0)::bigint AS waiting_since_ms,
     b.n AS blocked
@@ -108,11 +110,13 @@ FROM (
 LEFT JOIN LATERAL (
     SELECT
         x.paused_at_ms,
-        x.reason
+        x.reason,
+        x.until_ms
     FROM ffx_pause AS x
     WHERE
         x.subject = 'lane'
         AND x.name = p.lane_id COLLATE "C"
+        AND (x.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
     LIMIT 1
 ) AS h ON true
 CROSS JOIN LATERAL (

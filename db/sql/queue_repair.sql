@@ -355,7 +355,7 @@ CROSS JOIN LATERAL (
 -- name: SweepQueue :one
 -- SweepQueue deletes up to max_items queue entries whose execution is not claimable, is not where the entry says, or is
 -- gone. Up to as many are deleted from the lists of waiting and of blocked executions, if the execution is neither or
--- is gone, and drains of workers older than 30 days. Claims and the gate only skip such entries. Returns how many
+-- is gone, and drains of workers older than 30 days and pauses that have ended. Claims and the gate only skip such entries. Returns how many
 -- entries of the three lists were deleted.
 --
 -- Used by: upkeep.RepairQueue.
@@ -538,7 +538,7 @@ unlisted AS (
     RETURNING b.partition_key
 ),
 forgotten AS (
-    -- Drains 30 days old.
+    -- Drains 30 days old, and pauses that have ended.
     DELETE FROM ffx_pause AS p
     USING (
         SELECT
@@ -549,6 +549,7 @@ forgotten AS (
         WHERE
             w.subject = 'worker'
             AND w.paused_at_ms <= ffx_now_ms(sqlc.narg(now_ms)) - 2592000000
+            OR w.until_ms <= ffx_now_ms(sqlc.narg(now_ms))
         LIMIT @max_items::integer
         FOR UPDATE SKIP LOCKED
     ) AS o

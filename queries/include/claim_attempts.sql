@@ -3,7 +3,6 @@ INSERT INTO ff_attempt AS a (
     started_at_ms, policy, ffx_attempt_type, ffx_attempt_id, ffx_lease_id, ffx_timeout_at_ms
 )
 SELECT
-    -- From claimed.
     n.partition_key,
     n.execution_id,
     n.attempt_index,

@@ -4,3 +4,4 @@ FROM ffx_pause AS p
 WHERE
     p.name = ANY (ARRAY[@lane_id::text, @worker_instance_id::text])
     AND p.name = CASE p.subject WHEN 'lane' THEN @lane_id::text ELSE @worker_instance_id::text END
+    AND (p.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE

@@ -1,18 +1,35 @@
--- name: EnsurePause :exec
--- EnsurePause pauses a lane or drains a worker instance. If already paused or drained, only the reason changes.
+-- name: EnsurePause :one
+-- EnsurePause pauses a lane, for a time or until the pause is dropped, or drains a worker instance. If already paused or
+-- drained, only the reason and the end change. ahead is false if the end has passed; then nothing changes.
 --
 -- Used by: operator.PauseLane, operator.DrainWorker.
 -- Locks: pauses waits (the row, INSERT).
-INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason)
-VALUES (
-    @subject,
-    @name,
-    ffx_now_ms(sqlc.narg(now_ms)),
-    @reason
+WITH clock AS MATERIALIZED (
+    -- The time of the call.
+    SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
+),
+paused AS (
+    INSERT INTO ffx_pause AS p (subject, name, paused_at_ms, reason, until_ms)
+    SELECT
+        @subject,
+        @name,
+        c.now_ms,
+        @reason,
+        sqlc.narg(until_ms)::bigint
+    FROM clock AS c
+    WHERE (sqlc.narg(until_ms)::bigint <= c.now_ms) IS NOT TRUE
+    ON CONFLICT (subject, name) DO UPDATE
+    SET
+        -- An ended pause may still have its row.
+        paused_at_ms = CASE WHEN p.until_ms <= excluded.paused_at_ms THEN excluded.paused_at_ms ELSE p.paused_at_ms END,
+        reason = excluded.reason,
+        until_ms = excluded.until_ms
+    WHERE
+        (p.reason, p.until_ms) IS DISTINCT FROM (excluded.reason, excluded.until_ms)
+        OR p.until_ms <= excluded.paused_at_ms
 )
-ON CONFLICT (subject, name) DO UPDATE SET
-    reason = excluded.reason
-WHERE p.reason <> excluded.reason;
+SELECT ((sqlc.narg(until_ms)::bigint <= c.now_ms) IS NOT TRUE)::boolean AS ahead
+FROM clock AS c;
 
 -- name: DropPause :execrows
 -- DropPause ends the pause of a lane or the drain of a worker instance. 0 rows: there was none.
@@ -26,17 +43,20 @@ WHERE
 
 -- name: ListPauses :many
 -- ListPauses pages through the paused lanes or the drained worker instances in byte order, strictly after a cursor.
+-- until_ms is 0 without an end. Pauses that have ended are left out.
 --
 -- Used by: operator.PausedLanes, operator.DrainedWorkers.
 -- Locks: none.
 SELECT
     p.name,
     p.paused_at_ms,
-    p.reason
+    p.reason,
+    coalesce(p.until_ms, 0)::bigint AS until_ms
 FROM ffx_pause AS p
 WHERE
     p.subject = @subject
     AND p.name > @after_name
+    AND (p.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
 ORDER BY p.name
 LIMIT @page_size::integer;
 

@@ -12,6 +12,7 @@ CREATE TABLE ffx_pause (
     name text COLLATE "C" NOT NULL,
     paused_at_ms bigint NOT NULL,
     reason text NOT NULL DEFAULT '',
+    until_ms bigint,
     PRIMARY KEY (name, subject)
 );
 
@@ -25,6 +26,8 @@ COMMENT ON COLUMN ffx_pause.paused_at_ms IS
     'Milliseconds since the Unix epoch: since when. Of a worker, 30 days after it the row goes.';
 COMMENT ON COLUMN ffx_pause.reason IS
     'The operator''s text; empty: none given.';
+COMMENT ON COLUMN ffx_pause.until_ms IS
+    'Milliseconds since the Unix epoch: when the pause of a lane has ended, by the clock of the database, with or without the row. NULL: an operator ends it.';
 
 CREATE TABLE ffx_blocked (
     partition_key smallint NOT NULL,

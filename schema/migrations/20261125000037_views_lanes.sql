@@ -13,7 +13,9 @@ WITH listed AS (
     UNION
     SELECT h.name
     FROM ffx_pause AS h
-    WHERE h.subject = 'lane'
+    WHERE
+        h.subject = 'lane'
+        AND (h.until_ms <= ffx_now_ms(NULL)) IS NOT TRUE
 ),
 delayed AS MATERIALIZED (
     SELECT
@@ -174,11 +176,13 @@ SELECT
     greatest(
         (SELECT count(*) FROM delayed), (SELECT count(*) FROM leased), (SELECT count(*) FROM gated),
         (SELECT count(*) FROM suspended), (SELECT count(*) FROM placed), (SELECT count(*) FROM members)
-    ) > 10000 AS partial
+    ) > 10000 AS partial,
+    ffx_read_instant(h.until_ms) AS paused_until
 FROM listed AS l
 LEFT JOIN ffx_pause AS h
     ON h.subject = 'lane'
     AND h.name = l.lane_id COLLATE "C"
+    AND (h.until_ms <= ffx_now_ms(NULL)) IS NOT TRUE
 LEFT JOIN counted AS c
     ON c.lane_id = l.lane_id;
 
@@ -206,6 +210,8 @@ COMMENT ON COLUMN ffx_lane.dependent IS
     'Executions that wait for upstreams in their flow, as of its last summary, or for the member before them in a sequence.';
 COMMENT ON COLUMN ffx_lane.partial IS
     'Whether delayed, active, limited, suspended or dependent may be too low: of one of them there are more than 10,000 over all lanes.';
+COMMENT ON COLUMN ffx_lane.paused_until IS
+    'When the pause ends by itself; NULL: the lane is not paused, or until an operator resumes it.';
 
 -- migrate:down
 

@@ -60,7 +60,7 @@ func (f *fleet) operate(ctx context.Context, eng *engine.Engine) (done operated)
 // pause pauses the lane for a moment, in which no worker gets a lease. A process that was frozen may have been in the
 // middle of a claim.
 func (f *fleet) pause(ctx context.Context, o *engine.Engine) {
-	f.tolerate(ctx, "pause", operator.PauseLane(ctx, o, lane, "a moment"))
+	f.tolerate(ctx, "pause", operator.PauseLane(ctx, o, lane, operator.LanePause{Reason: "a moment"}))
 	paused := f.count("SELECT ffx_now_ms(NULL)")
 	for range 100 { // a call that a frozen process began does not end before it goes on
 		pause(ctx, underWay)

@@ -92,7 +92,7 @@ func TestClaimEachJudgesEachLaneAlone(t *testing.T) {
 	f := fixture.New(t)
 	claims, created := lanesWith(t, f, 3, 2, 5)
 	f.SeedAttempt(t, created[1][0], 0, nil)
-	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane+"-2", "stop"); err != nil {
+	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane+"-2", operator.LanePause{Reason: "stop"}); err != nil {
 		t.Fatal(err)
 	}
 	outcomes, err := f.ClaimEach(t.Context(), claims)

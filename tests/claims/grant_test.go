@@ -538,7 +538,7 @@ func TestGrantsStopForAPausedLane(t *testing.T) {
 		name string
 		stop func() error
 	}{
-		{state.HaltedLane, string(f.Lane), func() error { return operator.PauseLane(t.Context(), f.Engine, f.Lane, "") }},
+		{state.HaltedLane, string(f.Lane), func() error { return operator.PauseLane(t.Context(), f.Engine, f.Lane, operator.LanePause{}) }},
 		{state.HaltedWorker, f.Name, func() error { return operator.DrainWorker(t.Context(), f.Engine, id.WorkerInstanceID(f.Name)) }},
 	} {
 		t.Run(string(c.halt), func(t *testing.T) {

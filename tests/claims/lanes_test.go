@@ -94,10 +94,10 @@ func TestLanesDepth(t *testing.T) {
 	want(one, two)
 
 	// Paused, also one that nothing was ever created on.
-	if err := operator.PauseLane(ctx, f.Engine, other, "upstream is down"); err != nil {
+	if err := operator.PauseLane(ctx, f.Engine, other, operator.LanePause{Reason: "upstream is down"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.PauseLane(ctx, f.Engine, "a lane to come", ""); err != nil {
+	if err := operator.PauseLane(ctx, f.Engine, "a lane to come", operator.LanePause{}); err != nil {
 		t.Fatal(err)
 	}
 	two.PausedSince, two.PauseReason = f.Time(), "upstream is down"

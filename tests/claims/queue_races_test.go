@@ -347,7 +347,7 @@ func TestQueueStatementsDecideOnLockedRows(t *testing.T) {
 		return []any{[]int16{x.Partition()}, []id.ExecutionUUID{x.UUID()}}
 	}
 	fromLane := func(f *fixture.Fixture, _ id.ExecutionID) []any {
-		return []any{f.Lane, []string{}, []string{}, 10, "w"}
+		return []any{f.Lane, []string{}, []string{}, 10, "w", nil}
 	}
 	for _, c := range []struct {
 		statement, name string

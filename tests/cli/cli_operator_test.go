@@ -108,7 +108,7 @@ func testCLILists(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "execution", "list", "--after", next, "--kind", "send").fails(t, cliUsage, "after")
 	ff.run(t, databaseURL, "execution", "list", "--order", "claim").fails(t, cliUsage, "lane")
 
-	if err := operator.PauseLane(t.Context(), eng, long, "a whim"); err != nil {
+	if err := operator.PauseLane(t.Context(), eng, long, operator.LanePause{Reason: "a whim"}); err != nil {
 		t.Fatal(err)
 	}
 	out := ff.run(t, databaseURL, "lane", "list")
@@ -234,6 +234,22 @@ func testCLIOperator(t *testing.T, ff cli) {
 		lane(args...).fails(t, cliNotFound, "lane nosuchlane not found")
 	}
 	lane("pause", "nosuchlane").fails(t, cliNotFound, "--create")
+	// A pause with an end.
+	lane("pause", "mail", "--until", "2999-01-02T03:04:05Z").succeeds(t, "Lane mail is paused until 2999-01-02T03:04:05.000Z.")
+	lane("show", "mail").succeeds(t, "until    2999-01-02T03:04:05.000Z")
+	listed := lane("list")
+	listed.fitsATerminal(t)
+	listed.succeeds(t, "mail is paused until 2999-01-02T03:04:05.000Z\n")
+	if object := lane("show", "mail", "--json").object(t); object["paused_until"] != "2999-01-02T03:04:05.000Z" {
+		t.Errorf("shown: %v", object)
+	}
+	if object := lane("pause", "mail", "--for", "1h", "--json").object(t); object["paused"] != true || object["until"] == nil {
+		t.Errorf("paused: %v", object)
+	}
+	lane("pause", "mail", "--for", "1h", "--until", "2999-01-02T03:04:05Z").fails(t, cliUsage, "either --for or --until")
+	lane("pause", "mail", "--until", "tomorrow").fails(t, cliUsage, "--until")
+	lane("pause", "mail", "--until", "2020-01-02T03:04:05Z").fails(t, cliUsage, "--until")
+	lane("resume", "mail").succeeds(t, "Lane mail is resumed.")
 	lane("pause", "nextlane", "--create").succeeds(t, "Lane nextlane is paused.")
 	lane("resume", "nextlane").succeeds(t, "Lane nextlane is resumed.")
 

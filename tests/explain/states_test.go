@@ -157,12 +157,24 @@ func operatorsAreNamed(t *testing.T, f *place) {
 	want(t, f, x, explain.BlockedOperator, true, "An operator blocked it 56 s ago: legal hold 17.")
 
 	waiting := f.Create(t)
-	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane, "the bucket is being moved"); err != nil {
+	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane, operator.LanePause{Reason: "the bucket is being moved"}); err != nil {
 		t.Fatal(err)
 	}
 	want(t, f, waiting, explain.LanePaused, true, "is paused for 0 ms: the bucket is being moved.")
 	if got := codes(t, f, x); got != "blocked_operator lane_paused no_worker" {
 		t.Errorf("%s", got)
+	}
+	until := f.Time().Add(time.Minute)
+	if err := operator.PauseLane(t.Context(), f.Engine, f.Lane, operator.LanePause{Reason: "the bucket", Until: until}); err != nil {
+		t.Fatal(err)
+	}
+	f.Advance(20 * time.Second)
+	if c := want(t, f, waiting, explain.LanePaused, true, "is paused for another 40 s: the bucket."); !c.Until.Equal(until) {
+		t.Errorf("until %v, want %v", c.Until, until)
+	}
+	f.Advance(40 * time.Second)
+	if got := codes(t, f, waiting); got != "no_worker" {
+		t.Errorf("%s after the pause", got)
 	}
 }
 

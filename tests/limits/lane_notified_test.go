@@ -97,7 +97,7 @@ var waysToALane = []struct {
 	}},
 	{"the end of a pause", func(t *testing.T, f *fixture.Fixture) func() {
 		create(t, f, 1)
-		nothing(t, operator.PauseLane(t.Context(), f.Engine, f.Lane, "a test"))
+		nothing(t, operator.PauseLane(t.Context(), f.Engine, f.Lane, operator.LanePause{Reason: "a test"}))
 		return func() { nothing(t, operator.ResumeLane(t.Context(), f.Engine, f.Lane)) }
 	}},
 	{"replay", func(t *testing.T, f *fixture.Fixture) func() {

@@ -272,14 +272,14 @@ func TestPauseIsListed(t *testing.T) {
 		f.Advance(time.Second)
 		lane := operator.PausedLane{Lane: id.LaneID(name), Since: f.Time(), Reason: strings.Repeat("r", i)}
 		instance := operator.DrainedWorker{Instance: id.WorkerInstanceID(name), Since: f.Time()}
-		if err := errors.Join(operator.PauseLane(t.Context(), op, lane.Lane, lane.Reason), operator.DrainWorker(t.Context(), op, instance.Instance)); err != nil {
+		if err := errors.Join(operator.PauseLane(t.Context(), op, lane.Lane, operator.LanePause{Reason: lane.Reason}), operator.DrainWorker(t.Context(), op, instance.Instance)); err != nil {
 			t.Fatal(err)
 		}
 		lanes, workers = append(lanes, lane), append(workers, instance)
 	}
 	f.Advance(time.Hour) // a repetition changes the reason, and not since when
 	lanes[2].Reason = "another"
-	if err := errors.Join(operator.PauseLane(t.Context(), op, "a", "another"), operator.DrainWorker(t.Context(), op, "a")); err != nil {
+	if err := errors.Join(operator.PauseLane(t.Context(), op, "a", operator.LanePause{Reason: "another"}), operator.DrainWorker(t.Context(), op, "a")); err != nil {
 		t.Fatal(err)
 	}
 	gotLanes, gotWorkers := fixture.Listed(t, operator.PausedLanes(t.Context(), op)), fixture.Listed(t, operator.DrainedWorkers(t.Context(), op))
@@ -305,7 +305,7 @@ func TestPauseIsListed(t *testing.T) {
 // paged collects the pages of a listing.
 func TestPausesOfSeveralPages(t *testing.T) {
 	f := fixture.NewCloned(t)
-	if err := errors.Join(operator.PauseLane(t.Context(), f.Engine, "a", ""), operator.DrainWorker(t.Context(), f.Engine, "a")); err != nil {
+	if err := errors.Join(operator.PauseLane(t.Context(), f.Engine, "a", operator.LanePause{}), operator.DrainWorker(t.Context(), f.Engine, "a")); err != nil {
 		t.Fatal(err)
 	}
 	const n = engine.MaxPage + 1
@@ -329,9 +329,9 @@ func TestPauseRefusesBadInput(t *testing.T) {
 	f := fixture.New(t)
 	op := f.Engine
 	for what, err := range map[string]error{
-		"an empty lane":      operator.PauseLane(t.Context(), op, "", ""),
+		"an empty lane":      operator.PauseLane(t.Context(), op, "", operator.LanePause{}),
 		"a lane to resume":   operator.ResumeLane(t.Context(), op, "a\nb"),
-		"a long reason":      operator.PauseLane(t.Context(), op, f.Lane, strings.Repeat("r", 1025)),
+		"a long reason":      operator.PauseLane(t.Context(), op, f.Lane, operator.LanePause{Reason: strings.Repeat("r", 1025)}),
 		"an empty instance":  operator.DrainWorker(t.Context(), op, ""),
 		"a worker to resume": operator.ResumeWorker(t.Context(), op, "a\nb"),
 	} {

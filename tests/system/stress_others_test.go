@@ -138,7 +138,7 @@ func (s *stress) oversee(ctx context.Context, e *engine.Engine, what int) error 
 	o, instance := e, id.WorkerInstanceID(s.Name)
 	switch what {
 	case 0, 1:
-		_ = operator.PauseLane(ctx, o, s.Lane, "stress")
+		_ = operator.PauseLane(ctx, o, s.Lane, operator.LanePause{Reason: "stress"})
 		return operator.ResumeLane(ctx, o, s.Lane)
 	case 2:
 		_ = operator.DrainWorker(ctx, o, instance)

@@ -54,7 +54,7 @@ func TestGaugesHaveTheStateOfTheDatabase(t *testing.T) {
 	}
 	f.ClaimOne(t)
 	f.Advance(time.Minute)
-	if err := operator.PauseLane(ctx, f.Engine, f.Lane, "moving"); err != nil {
+	if err := operator.PauseLane(ctx, f.Engine, f.Lane, operator.LanePause{Reason: "moving"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := limit.Declare(ctx, f.Engine, limit.Spec{Name: "sync", Units: 7}); err != nil {

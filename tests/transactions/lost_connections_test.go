@@ -54,7 +54,7 @@ func waitingOperations() []struct {
 			}, "a creation with the same key"})
 		case "pause a lane":
 			found = append(found, waiting{o, func(t *testing.T, f *fixture.Fixture, tx pgx.Tx, _ engine.Lease) {
-				if err := operator.PauseLane(t.Context(), f.WithTx(tx), f.Lane, "another's"); err != nil {
+				if err := operator.PauseLane(t.Context(), f.WithTx(tx), f.Lane, operator.LanePause{Reason: "another's"}); err != nil {
 					t.Fatal(err)
 				}
 			}, "a pause of the same lane"})

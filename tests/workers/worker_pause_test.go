@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -64,5 +66,32 @@ func TestWorkerPausesAndResumes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A worker claims again soon after the end of its lane's pause, although nothing notifies it and no background work runs.
+func TestWorkerGoesOnAfterAPauseWithAnEnd(t *testing.T) {
+	f := fixture.NewCloned(t)
+	c := fixture.CrewOn(t, f, engine.Config{Now: f.Time})
+	x := c.Create(t)
+	if err := operator.PauseLane(t.Context(), f.Engine, c.Lane, operator.LanePause{Until: f.Time().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	log := new(fixture.LockedBuffer)
+	w := fixture.NewWorker(t, c.Eng, worker.Config{
+		Lanes: []worker.Lane{{Name: c.Lane}}, NoReconcile: true, Observer: c, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := fixture.Async(t, func(context.Context) error { return w.Run(ctx) })
+	fixture.Await(t, "the worker to find the pause", func() bool { return strings.Contains(log.String(), "lane is paused") })
+	c.WantState(t, x, fixture.StateReady)
+	f.Advance(time.Hour)
+	if s := c.Next(t, 1)[0]; s.ID != x || s.Err != nil {
+		t.Errorf("settled %+v, want %v", s, x)
+	}
+	cancel()
+	if err := ran(); err != nil {
+		t.Error(err)
 	}
 }
