@@ -34,23 +34,25 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
+            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- The limits of asked on running work whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked. A held key has no room.
     SELECT
         a.partition_key,
         a.gate_id,
-        l.units - g.held AS room
+        CASE WHEN g.hold_until_ms > ffx_now_ms($3) THEN 0 ELSE l.units - g.held END AS room
     FROM asked AS a
     CROSS JOIN LATERAL (
         SELECT
             t.namespace,
             t.limit_name,
-            t.held
+            t.held,
+            t.hold_until_ms
         FROM ffx_gate AS t
         WHERE
             t.partition_key = a.partition_key
@@ -118,7 +120,7 @@ next AS MATERIALIZED (
             LIMIT 1
             FOR NO KEY UPDATE SKIP LOCKED
         ) AS x
-        LIMIT least(greatest(o.room, 0), $3::integer)
+        LIMIT least(greatest(o.room, 0), $4::integer)
     ) AS w
 ),
 line AS MATERIALIZED (
@@ -144,7 +146,7 @@ admitted AS (
         blocking_reason = 'waiting_for_worker',
         ffx_gate_id = NULL,
         ffx_admitted = true,
-        ffx_last_mutation_at_ms = ffx_now_ms($4)
+        ffx_last_mutation_at_ms = ffx_now_ms($3)
     FROM line AS l
     WHERE
         l.fits
@@ -161,7 +163,7 @@ used AS (
         l.gate_partition_key,
         l.gate_id,
         l.execution_id,
-        ffx_now_ms($4),
+        ffx_now_ms($3),
         l.partition_key,
         l.units,
         true
@@ -180,7 +182,7 @@ raised AS (
     SET
         held = g.held + a.units,
         started = g.started + a.units,
-        used_at_ms = ffx_now_ms($4)
+        used_at_ms = ffx_now_ms($3)
     FROM (
         SELECT
             l.gate_partition_key,
@@ -191,7 +193,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = a.gate_partition_key
+        g.partition_key = ANY (ARRAY[a.gate_partition_key])
         AND g.gate_id = a.gate_id
 )
 SELECT
@@ -210,8 +212,8 @@ WHERE EXISTS (SELECT FROM line AS l WHERE NOT l.alone)
 type AdmitNextParams struct {
 	GatePartitionKeys []int16
 	GateIDs           []pgtype.UUID
-	MaxItems          int32
 	NowMs             *int64
+	MaxItems          int32
 }
 
 type AdmitNextRow struct {
@@ -230,8 +232,8 @@ func (q *Queries) AdmitNext(ctx context.Context, db DBTX, arg AdmitNextParams) (
 	rows, err := db.Query(ctx, admitNext,
 		arg.GatePartitionKeys,
 		arg.GateIDs,
-		arg.MaxItems,
 		arg.NowMs,
+		arg.MaxItems,
 	)
 	if err != nil {
 		return nil, err
@@ -276,23 +278,25 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
+            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- The limits of asked on running work whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked. A held key has no room.
     SELECT
         a.partition_key,
         a.gate_id,
-        l.units - g.held AS room
+        CASE WHEN g.hold_until_ms > ffx_now_ms($5) THEN 0 ELSE l.units - g.held END AS room
     FROM asked AS a
     CROSS JOIN LATERAL (
         SELECT
             t.namespace,
             t.limit_name,
-            t.held
+            t.held,
+            t.hold_until_ms
         FROM ffx_gate AS t
         WHERE
             t.partition_key = a.partition_key
@@ -367,7 +371,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = f.partition_key
+        g.partition_key = ANY (ARRAY[f.partition_key])
         AND g.gate_id = f.gate_id
 )
 SELECT
@@ -380,6 +384,7 @@ type FreePlacesParams struct {
 	GateIDs           []pgtype.UUID
 	PartitionKeys     []int16
 	ExecutionIDs      []pgtype.UUID
+	NowMs             *int64
 }
 
 type FreePlacesRow struct {
@@ -401,6 +406,7 @@ func (q *Queries) FreePlaces(ctx context.Context, db DBTX, arg FreePlacesParams)
 		arg.GateIDs,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
+		arg.NowMs,
 	)
 	var i FreePlacesRow
 	err := row.Scan(&i.Undone, &i.Awaited)

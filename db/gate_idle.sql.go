@@ -14,14 +14,15 @@ import (
 const dropIdleGates = `-- name: DropIdleGates :execrows
 WITH input AS (
     SELECT
-        unnest($1::smallint[]) AS partition_key,
-        unnest($2::uuid[]) AS gate_id
+        unnest($2::smallint[]) AS partition_key,
+        unnest($3::uuid[]) AS gate_id
 )
 DELETE FROM ffx_gate AS g
 USING input AS i
 WHERE
     g.partition_key = ANY (ARRAY[i.partition_key])
     AND g.gate_id = i.gate_id
+    AND (g.hold_until_ms > ffx_now_ms($1)) IS NOT TRUE
     AND NOT EXISTS (
         SELECT
         FROM ffx_waiting AS w
@@ -31,17 +32,18 @@ WHERE
 `
 
 type DropIdleGatesParams struct {
+	NowMs         *int64
 	PartitionKeys []int16
 	GateIDs       []pgtype.UUID
 }
 
 // DropIdleGates deletes keys of limits and quota policies the caller has locked and found without admissions, unless an
-// execution waits there.
+// execution waits there or the key is held.
 //
 // Used by: upkeep.ForgetLimitKeys.
 // Locks: gates held (DELETE).
 func (q *Queries) DropIdleGates(ctx context.Context, db DBTX, arg DropIdleGatesParams) (int64, error) {
-	result, err := db.Exec(ctx, dropIdleGates, arg.PartitionKeys, arg.GateIDs)
+	result, err := db.Exec(ctx, dropIdleGates, arg.NowMs, arg.PartitionKeys, arg.GateIDs)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +55,7 @@ SELECT
     g.partition_key,
     g.gate_id,
     (
-        g.used_at_ms <= ffx_now_ms($1) - $2::bigint
+        greatest(g.used_at_ms, g.hold_until_ms) <= ffx_now_ms($1) - $2::bigint
         OR greatest(g.held, g.started) >= $3::bigint
     )::boolean AS due
 FROM ffx_gate AS g
@@ -80,7 +82,7 @@ type ListIdleGatesRow struct {
 }
 
 // ListIdleGates returns the next page of keys of limits and quota policies in the order of their ids. due: nothing has been
-// admitted there for idle_ms, or as many admissions as crowded were not counted since, and some may count no more.
+// admitted there for idle_ms and the key is not held, or as many admissions as crowded were not counted since, and some may count no more.
 //
 // Used by: upkeep.ForgetLimitKeys.
 // Locks: none. Spans partitions.

@@ -273,6 +273,8 @@ SELECT
     g.key,
     coalesce(g.namespace = $1::text AND g.limit_name = $2::text, false)::boolean AS found,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce(CASE WHEN g.hold_until_ms > ffx_now_ms($3) THEN g.hold_until_ms END, 0)::bigint AS hold_until_ms,
+    coalesce(g.hold_by, '')::text AS hold_by,
     coalesce((
         SELECT sum(n.units)
         FROM (
@@ -364,16 +366,17 @@ CROSS JOIN LATERAL (
         LIMIT 5
     ) AS n
 ) AS h
-WHERE (g.partition_key, g.gate_id) > ($3::smallint, $4::uuid)
+WHERE (g.partition_key, g.gate_id) > ($4::smallint, $5::uuid)
 ORDER BY
     g.partition_key,
     g.gate_id
-LIMIT $5
+LIMIT $6
 `
 
 type ListLimitKeysParams struct {
 	Namespace         string
 	Name              string
+	NowMs             *int64
 	AfterPartitionKey int16
 	AfterGateID       pgtype.UUID
 	PageSize          int32
@@ -385,6 +388,8 @@ type ListLimitKeysRow struct {
 	Key                 string
 	Found               bool
 	NextAtMs            int64
+	HoldUntilMs         int64
+	HoldBy              string
 	InUse               int64
 	Waiting             int64
 	WaitingSinceMs      int64
@@ -394,6 +399,7 @@ type ListLimitKeysRow struct {
 
 // ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
 // found keys have their use, counted up to 1,001 rows, and up to five executions with units in use, the longest first.
+// hold_until_ms is 0 for a key that is not held.
 //
 // Used by: limit.Keys.
 // Locks: none; spans partitions.
@@ -401,6 +407,7 @@ func (q *Queries) ListLimitKeys(ctx context.Context, db DBTX, arg ListLimitKeysP
 	rows, err := db.Query(ctx, listLimitKeys,
 		arg.Namespace,
 		arg.Name,
+		arg.NowMs,
 		arg.AfterPartitionKey,
 		arg.AfterGateID,
 		arg.PageSize,
@@ -418,6 +425,8 @@ func (q *Queries) ListLimitKeys(ctx context.Context, db DBTX, arg ListLimitKeysP
 			&i.Key,
 			&i.Found,
 			&i.NextAtMs,
+			&i.HoldUntilMs,
+			&i.HoldBy,
 			&i.InUse,
 			&i.Waiting,
 			&i.WaitingSinceMs,

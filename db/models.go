@@ -1102,6 +1102,12 @@ type FfxGate struct {
 	UsedAtMs int64
 	// Units of the settled admissions: ffx_gate_use.settled. Only counts change it.
 	Settled int64
+	// Milliseconds since the Unix epoch: nothing is admitted before, by the clock of the database, while the limit exists; NULL: the key is not held.
+	HoldUntilMs *int64
+	// Milliseconds since the Unix epoch: the beginning of the hold; NULL: the key is not held.
+	HoldSinceMs *int64
+	// Who holds the key: an execution, or what an operator says, at most 1,024 bytes; empty: unknown; NULL: the key is not held.
+	HoldBy *string
 }
 
 // Admissions. A row counts as in use while its execution is admitted, and as started until its window is over.

@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -78,4 +79,42 @@ func Example() {
 	// Output:
 	// acme has 1
 	// 2 of 10 since ada set it
+}
+
+// An operator holds a key for ten minutes, while the tenant's data is moved, and ends the hold.
+func ExampleHold() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+
+	syncs := limit.Name{Name: "syncs"}
+	if err := limit.Declare(ctx, eng, limit.Spec{Name: syncs.Name, Units: 10}); err != nil {
+		log.Fatal(err)
+	}
+	until := time.Now().Add(10 * time.Minute)
+	if _, err := limit.Hold(ctx, eng, syncs, "acme", limit.Holding{Until: until, By: "ada"}); err != nil {
+		log.Fatal(err)
+	}
+	created, err := eng.CreateExecution(ctx, engine.ExecutionSpec{
+		Lane: "research", Kind: "sync", Limits: []engine.LimitKey{{Name: syncs.Name, Key: "acme"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(created.State)
+	for use, err := range limit.Keys(ctx, eng, syncs) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(use.Key, "is held by", use.Hold.By)
+	}
+	held, err := limit.Hold(ctx, eng, syncs, "acme", limit.Holding{}) // ends it
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", !held.IsZero())
+	// Output:
+	// rate_limited
+	// acme is held by ada
+	// held: false
 }

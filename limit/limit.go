@@ -1,7 +1,7 @@
 // Package limit operates limits: how many executions run at once or start within a window, by a key. A program declares
 // limits with a kind ([engine.Kind.Limits]) or, for executions of several kinds, by [Declare]. An operator looks at a limit
-// by [Describe] and at the use of each key by [Keys], changes the limit by [Set] until [Reset], and deletes a limit by
-// [Delete].
+// by [Describe] and at the use of each key by [Keys], changes the limit by [Set] until [Reset], stops a key for a while by
+// [Hold], and deletes a limit by [Delete].
 package limit
 
 import (

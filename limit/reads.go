@@ -58,6 +58,7 @@ type Use struct {
 	WaitingSince time.Time        // the longest wait among those counted; zero: none
 	Holders      []id.ExecutionID // executions with units in use, the longest first; at most five
 	RoomAt       time.Time        // when the window admits again, if known; zero otherwise
+	Hold         Holding          // in force, by an operator or "execution" and an id; zero: the key is not held
 }
 
 // Describe returns a limit with its last changes.
@@ -127,7 +128,7 @@ func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, err
 		}
 		params := db.ListLimitKeysParams{
 			Namespace: string(name.Namespace), Name: name.Name,
-			AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: core.MaxPage,
+			AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: core.MaxPage, NowMs: c.NowMs(),
 		}
 		if after != nil {
 			params.AfterPartitionKey, params.AfterGateID = after.PartitionKey, after.GateID
@@ -138,11 +139,15 @@ func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, err
 		for i, partition := range row.HolderPartitionKeys {
 			holders[i] = id.ExecutionIDFromRow(partition, id.ExecutionUUID(row.HolderExecutionIDs[i].Bytes))
 		}
-		return Use{
+		use := Use{
 			Holders: holders,
 			Key:     row.Key, InUse: int(row.InUse), Waiting: int(row.Waiting),
 			WaitingSince: core.OptionalTime(positive(row.WaitingSinceMs)), RoomAt: core.OptionalTime(positive(row.NextAtMs)),
-		}, row.Found, nil
+		}
+		if row.HoldUntilMs > 0 {
+			use.Hold = Holding{Until: time.UnixMilli(row.HoldUntilMs), By: row.HoldBy}
+		}
+		return use, row.Found, nil
 	})
 }
 

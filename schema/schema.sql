@@ -4268,7 +4268,10 @@ CREATE TABLE ffx_gate (
     started bigint DEFAULT 0 NOT NULL,
     next_at_ms bigint,
     used_at_ms bigint NOT NULL,
-    settled bigint DEFAULT 0 NOT NULL
+    settled bigint DEFAULT 0 NOT NULL,
+    hold_until_ms bigint,
+    hold_since_ms bigint,
+    hold_by text
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='500');
 
@@ -4293,6 +4296,12 @@ COMMENT ON COLUMN ffx_gate.next_at_ms IS 'Milliseconds since the Unix epoch: whe
 COMMENT ON COLUMN ffx_gate.used_at_ms IS 'Milliseconds since the Unix epoch: the last admission, or the creation of the row. Idle ones are deleted.';
 
 COMMENT ON COLUMN ffx_gate.settled IS 'Units of the settled admissions: ffx_gate_use.settled. Only counts change it.';
+
+COMMENT ON COLUMN ffx_gate.hold_until_ms IS 'Milliseconds since the Unix epoch: nothing is admitted before, by the clock of the database, while the limit exists; NULL: the key is not held.';
+
+COMMENT ON COLUMN ffx_gate.hold_since_ms IS 'Milliseconds since the Unix epoch: the beginning of the hold; NULL: the key is not held.';
+
+COMMENT ON COLUMN ffx_gate.hold_by IS 'Who holds the key: an execution, or what an operator says, at most 1,024 bytes; empty: unknown; NULL: the key is not held.';
 
 CREATE TABLE ffx_gate_use (
     partition_key smallint NOT NULL,

@@ -96,7 +96,7 @@ ON CONFLICT ON CONSTRAINT ffx_gate_pkey DO NOTHING;
 
 -- name: TakeGates :many
 -- TakeGates locks keys of limits, and quota policies, skipping locked ones, and returns their bounds and limits, and
--- whether executions wait there. Locked ones (taken is false) and missing ones (known is false) are returned too. A key
+-- whether executions wait there, and until when a key of an existing limit is held (0: never). Locked ones (taken is false) and missing ones (known is false) are returned too. A key
 -- whose limit an operator changes now counts as locked. A quota policy is read under the lock, not from the snapshot.
 -- The caller sorts by gate_id.
 --
@@ -129,6 +129,7 @@ SELECT
     coalesce(g.held, 0)::bigint AS held,
     coalesce(g.started, 0)::bigint AS started,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce(CASE WHEN l.units IS NOT NULL THEN g.hold_until_ms END, 0)::bigint AS hold_until_ms,
     coalesce(g.used_at_ms, 0)::bigint AS used_at_ms,
     coalesce(l.units, -1)::bigint AS limit_units,
     coalesce(l.window_ms, 0)::bigint AS limit_window_ms,
@@ -148,6 +149,7 @@ LEFT JOIN LATERAL (
         t.held,
         t.started,
         t.next_at_ms,
+        t.hold_until_ms,
         t.used_at_ms
     FROM ffx_gate AS t
     WHERE

@@ -31,23 +31,25 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
+            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- The limits of asked on running work whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked. A held key has no room.
     SELECT
         a.partition_key,
         a.gate_id,
-        l.units - g.held AS room
+        CASE WHEN g.hold_until_ms > ffx_now_ms(sqlc.narg(now_ms)) THEN 0 ELSE l.units - g.held END AS room
     FROM asked AS a
     CROSS JOIN LATERAL (
         SELECT
             t.namespace,
             t.limit_name,
-            t.held
+            t.held,
+            t.hold_until_ms
         FROM ffx_gate AS t
         WHERE
             t.partition_key = a.partition_key
@@ -122,7 +124,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = f.partition_key
+        g.partition_key = ANY (ARRAY[f.partition_key])
         AND g.gate_id = f.gate_id
 )
 SELECT
@@ -158,23 +160,25 @@ asked AS MATERIALIZED (
             SELECT
             FROM ffx_waiting AS w
             WHERE w.gate_id = i.gate_id
+            OFFSET 0
         )
     ORDER BY
         i.gate_partition_key,
         i.gate_id
 ),
 taken AS MATERIALIZED (
-    -- The limits of asked on running work whose rows and rules are free, locked.
+    -- The limits of asked on running work whose rows and rules are free, locked. A held key has no room.
     SELECT
         a.partition_key,
         a.gate_id,
-        l.units - g.held AS room
+        CASE WHEN g.hold_until_ms > ffx_now_ms(sqlc.narg(now_ms)) THEN 0 ELSE l.units - g.held END AS room
     FROM asked AS a
     CROSS JOIN LATERAL (
         SELECT
             t.namespace,
             t.limit_name,
-            t.held
+            t.held,
+            t.hold_until_ms
         FROM ffx_gate AS t
         WHERE
             t.partition_key = a.partition_key
@@ -315,7 +319,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = a.gate_partition_key
+        g.partition_key = ANY (ARRAY[a.gate_partition_key])
         AND g.gate_id = a.gate_id
 )
 SELECT

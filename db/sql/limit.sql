@@ -299,6 +299,7 @@ LIMIT 100;
 -- name: ListLimitKeys :many
 -- ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
 -- found keys have their use, counted up to 1,001 rows, and up to five executions with units in use, the longest first.
+-- hold_until_ms is 0 for a key that is not held.
 --
 -- Used by: limit.Keys.
 -- Locks: none; spans partitions.
@@ -308,6 +309,8 @@ SELECT
     g.key,
     coalesce(g.namespace = @namespace::text AND g.limit_name = @name::text, false)::boolean AS found,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce(CASE WHEN g.hold_until_ms > ffx_now_ms(sqlc.narg(now_ms)) THEN g.hold_until_ms END, 0)::bigint AS hold_until_ms,
+    coalesce(g.hold_by, '')::text AS hold_by,
     coalesce((
         SELECT sum(n.units)
         FROM (

@@ -55,7 +55,7 @@ func (c *Core) HandOverOf(n int, lease func(int) id.Fence) *HandOver {
 		f := lease(i)
 		for _, g := range c.Leases.GatesOf(f) {
 			if h == nil {
-				h = &HandOver{c: c, admits: AwaitedPlacesOf(c).lately()}
+				h = &HandOver{c: c, admits: AwaitedPlacesOf(c).lately(), params: db.FreePlacesParams{NowMs: c.NowMs()}}
 			}
 			x := f.Execution
 			h.params.GatePartitionKeys = append(h.params.GatePartitionKeys, GatePartition(gate.ID(g.Bytes)))

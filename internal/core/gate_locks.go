@@ -108,6 +108,9 @@ func (p *GateLocks) note(row *db.TakeGatesRow) {
 	}
 	t.Name, t.WhenFull, t.Awaited = row.LimitName, row.WhenFull, row.Awaited
 	t.Replaces = t.WhenFull == "cancel_running"
+	if t.OnHold = row.HoldUntilMs > row.NowMs; t.OnHold {
+		p.wakeAt(row.HoldUntilMs)
+	}
 	p.page(row.GateID.Bytes, t)
 	p.Taken[row.GateID.Bytes] = t
 	p.State.Limits[row.GateID.Bytes] = &t.Limit

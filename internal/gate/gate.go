@@ -18,6 +18,7 @@ type Limit struct {
 	Started int64 // units started within the window, or admitted and not started
 	Counted bool
 
+	OnHold   bool  // admits nothing for a while, and cancels nothing
 	Replaces bool  // executions in use go for a newcomer without another obstacle
 	Wanted   int64 // units for such newcomers, besides the ones in use
 
@@ -25,7 +26,7 @@ type Limit struct {
 }
 
 // ByReplacing reports whether a newcomer can have the units of executions in use.
-func (l *Limit) ByReplacing() bool { return l.Replaces && l.Concurrent > 0 }
+func (l *Limit) ByReplacing() bool { return l.Replaces && l.Concurrent > 0 && !l.OnHold }
 
 // Surplus returns the units in use to release for newcomers.
 func (l *Limit) Surplus() int64 {
@@ -37,6 +38,9 @@ func (l *Limit) Surplus() int64 {
 
 // Room returns the number of units to admit at most, at least 0. unlimited: any number.
 func (l *Limit) Room() (units int64, unlimited bool) {
+	if l.OnHold {
+		return 0, false
+	}
 	units, unlimited = 0, true
 	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
 		if of.limit == None {
@@ -50,11 +54,15 @@ func (l *Limit) Room() (units int64, unlimited bool) {
 	return units, unlimited
 }
 
-// NeedsCount reports whether units don't fit the bounds, which may be too high. After a count it returns false.
-func (l *Limit) NeedsCount(units int64) bool { return !l.Counted && !l.fits(units) }
+// NeedsCount reports whether units don't fit the bounds, which may be too high. After a count, and during a hold, it
+// returns false.
+func (l *Limit) NeedsCount(units int64) bool { return !l.Counted && !l.OnHold && !l.fits(units) }
 
 // fits reports whether units can be admitted. An execution larger than the whole limit needs the whole limit.
 func (l *Limit) fits(units int64) bool {
+	if l.OnHold {
+		return false
+	}
 	for _, of := range [...]struct{ limit, used int64 }{{l.Concurrent, l.Held}, {l.Starts, l.Started}} {
 		if of.limit != None && (of.limit == 0 || of.limit-of.used < min(units, of.limit)) {
 			return false
@@ -63,8 +71,9 @@ func (l *Limit) fits(units int64) bool {
 	return true
 }
 
-// Full reports whether an execution behind the admitted ones has to continue waiting.
-func (l *Limit) Full() bool { return l.closed || l.Counted && !l.fits(1) }
+// Full reports whether an execution behind the admitted ones has to continue waiting for a place. A limit on hold is
+// not full.
+func (l *Limit) Full() bool { return !l.OnHold && (l.closed || l.Counted && !l.fits(1)) }
 
 // take admits units.
 func (l *Limit) take(units int64) { l.Held, l.Started = l.Held+units, l.Started+units }

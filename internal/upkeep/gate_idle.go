@@ -24,8 +24,8 @@ type keySweep struct {
 	after core.RowPosition
 }
 
-// ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, and nothing
-// waits, with their admissions. The next execution creates the key again. At keys in use with a thousand admissions, it
+// ForgetLimitKeys deletes keys of limits at which nothing has been admitted for an hour, nothing is in use, nothing
+// waits and no hold is in force, with their admissions. The next execution creates the key again. At keys in use with a thousand admissions, it
 // deletes the admissions that no longer count. It examines up to batch keys, at most [core.MaxSweep], in the order of
 // their rows, and returns how many it deleted. Each call continues after the previous one of the same engine, and
 // begins again after the last row.
@@ -87,7 +87,7 @@ func (u *Upkeep) forgetKeys(ctx context.Context, tx *core.Txn, keys []gate.ID) (
 	if err := pass.CountPages(ctx, tx, keys); err != nil {
 		return 0, err
 	}
-	var unused db.DropIdleGatesParams
+	unused := db.DropIdleGatesParams{NowMs: u.c.NowMs()}
 	counted := db.RaiseGatesParams{NowMs: u.c.NowMs()}
 	for _, g := range keys {
 		switch t := pass.Taken[g]; {

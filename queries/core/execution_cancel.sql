@@ -54,7 +54,7 @@ waiting AS (
     DELETE FROM ffx_waiting AS w
     USING listed AS l
     WHERE
-        w.gate_id = l.ffx_gate_id
+        w.gate_id = ANY (ARRAY[l.ffx_gate_id])
         AND w.rank = l.rank
         AND w.created_at_ms = l.created_at_ms
         AND w.execution_id = l.execution_id

@@ -83,7 +83,7 @@ lowered AS (
             x.gate_id
     ) AS f
     WHERE
-        g.partition_key = f.partition_key
+        g.partition_key = ANY (ARRAY[f.partition_key])
         AND g.gate_id = f.gate_id
 )
 SELECT
@@ -200,7 +200,7 @@ raised AS (
         GROUP BY l.gate_partition_key, l.gate_id
     ) AS a
     WHERE
-        g.partition_key = a.gate_partition_key
+        g.partition_key = ANY (ARRAY[a.gate_partition_key])
         AND g.gate_id = a.gate_id
 )
 SELECT

@@ -13,6 +13,7 @@ WHERE
         SELECT
         FROM ffx_waiting AS w
         WHERE w.gate_id = i.gate_id
+        OFFSET 0
     )
 ORDER BY
     i.gate_partition_key,

@@ -21,7 +21,7 @@ var rungs = map[string][]rung{"internal/core": coreRungs, "engine": engineRungs}
 var coreRungs = []rung{
 	{"ground", "core observe observed signing_key limit_rule creator errors arrays tx tx_callers notifications key_cache batch check page retention retention_streams handle row_position pages " +
 		"breaches budget lease_fence lease_memory stream_written stream_limits codec"},
-	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence gate_spec gate_locks gate_count gate_hand_over attempt"},
+	{"resolve", "flow_locks flow_dependencies flow_passed_over settle_endings execution_cancel flow_cancel_members call_resume job lease_expiry signal_resume fair settle_retries sequence gate_spec gate_locks gate_count gate_hand_over limit_hold attempt"},
 	{"change", "budget_cancel execution_cancel_each transition execution_held execution_lock settle"},
 }
 

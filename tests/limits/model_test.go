@@ -35,6 +35,7 @@ type modelGate struct {
 	concurrent, starts int64  // -1: no limit
 	window             time.Duration
 	log                []modelStart
+	until              time.Time // end of a hold
 }
 
 type modelStart struct {
@@ -116,6 +117,9 @@ func (m *gateModel) began(g *modelGate) (n int64) {
 
 // fits reports whether a limit has room. An execution that takes more than the whole limit needs all of it.
 func (m *gateModel) fits(u modelUse) bool {
+	if u.until.After(m.Time()) {
+		return false
+	}
 	fits := func(limit, used int64) bool { return limit < 0 || limit > 0 && limit-used >= min(u.units, limit) }
 	return fits(u.concurrent, m.held(u.modelGate)) && fits(u.starts, m.began(u.modelGate))
 }
@@ -417,6 +421,27 @@ func (m *gateModel) operate(t *testing.T, r *rapid.T, act string) (err error) {
 	return err
 }
 
+// hold holds a key of a limit, or ends its hold. What is ready with the key waits again.
+func (m *gateModel) hold(t *testing.T, r *rapid.T) {
+	g := m.gates[rapid.IntRange(0, 2).Draw(r, "key")]
+	until := m.Time().Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second}).Draw(r, "hold"))
+	switch ends := !until.After(m.Time()); {
+	case ends:
+		g.until = time.Time{}
+	case until.After(g.until):
+		g.until = until
+	}
+	for _, x := range m.all {
+		if x.state == ready && g.until.After(m.Time()) && slices.ContainsFunc(x.uses, func(u modelUse) bool { return u.modelGate == g }) {
+			m.leave(x, waits)
+		}
+	}
+	got, err := limit.Hold(t.Context(), m.Engine, limit.Name{Name: g.name}, g.key, limit.Holding{Until: until})
+	if err != nil || !got.Equal(g.until) {
+		r.Fatalf("held until %v, %v, want %v", got, err, g.until)
+	}
+}
+
 // begin makes limits, a quota policy and budgets of their own for a run.
 func (m *gateModel) begin(t *testing.T, r *rapid.T, run int) {
 	if _, err := m.Pool.Exec(t.Context(), `TRUNCATE ff_exec_core, ff_attempt, ffx_ready, ffx_blocked, ffx_lease_timer, ff_lease_event,
@@ -451,6 +476,7 @@ func TestGateMatchesTheModel(t *testing.T) {
 		"claim":   func(r *rapid.T) { m.claim(t, r) },
 		"quiet":   func(r *rapid.T) { m.quiet(t, r) },
 		"advance": func(r *rapid.T) { m.advance(t, r) },
+		"hold":    func(r *rapid.T) { m.hold(t, r) },
 		"pass": func(r *rapid.T) {
 			if _, err := upkeep.Of(m.Engine).AdmitWaiting(t.Context(), rapid.IntRange(1, 4).Draw(r, "batch")); err != nil {
 				r.Fatal(err)
