@@ -30,7 +30,7 @@ var Resize = engine.Kind[ResizeArgs, ResizeResult]{Name: "resize", Lane: "images
 
 var (
 	Album = engine.Kind[struct{}, string]{Name: "album"}
-	Bill  = engine.Kind[Order, struct{}]{Name: "bill"}
+	Bill  = engine.Kind[Order, struct{}]{Name: "bill", Limits: []engine.Limit[Order]{engine.Rate[Order](100, time.Minute)}}
 )
 
 type Order struct{ Number int64 }
@@ -40,6 +40,9 @@ func resize(context.Context, ResizeArgs) (string, error) { return "", nil }
 func uploaded(context.Context, id.ExecutionID) (pictures string, complete bool) { return "", true }
 
 func remove(string) {}
+
+// charge returns when to try again, if the bank asks to wait.
+func charge(context.Context, Order) (again time.Time, err error) { return time.Time{}, nil }
 
 // A worker process: it runs until it is stopped, then drains.
 func Example() {
@@ -155,6 +158,21 @@ func ExampleJob_Delay() {
 			return "", job.Delay(time.Minute)
 		}
 		return pictures, nil
+	})
+}
+
+// An API asks one handler to wait. The handler holds its key for all, so no other one asks before.
+func ExampleJob_HoldLimit() {
+	var w *worker.Worker // = worker.New(…)
+	worker.HandleFunc(w, Bill, func(ctx context.Context, job worker.Job[Order]) error {
+		again, err := charge(ctx, job.Args)
+		if err != nil || again.IsZero() {
+			return err
+		}
+		if err := job.HoldLimit(ctx, engine.LimitKey{Name: "bill/rate"}, again); err != nil {
+			return err
+		}
+		return job.Delay(time.Until(again))
 	})
 }
 

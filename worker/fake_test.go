@@ -610,6 +610,10 @@ func (f *fakeEngine) ReportUsage(context.Context, budget.Usage) (budget.Result, 
 	return budget.Result{}, nil
 }
 
+func (f *fakeEngine) HoldLimit(context.Context, id.ExecutionID, engine.LimitKey, time.Time) error {
+	return nil
+}
+
 func (f *fakeEngine) Reserve(context.Context, id.Fence, budget.ReserveSpec) (budget.Result, error) {
 	return budget.Result{}, nil
 }

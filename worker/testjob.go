@@ -24,7 +24,7 @@ var errNoTx = errors.New("a job for a test has no transaction: test this handler
 //
 // [Step] runs its function and refuses a repeated name. [Sleep] returns at once. [StepTx] returns an error, since it
 // needs a database. No server accepts the token from [Job.Waitpoint]. A signal with another Key than its wait fails the
-// handler: set the Key of a waitpoint to test a link. [Job.Progress] does nothing. [Job.Stream] keeps its frames for
+// handler: set the Key of a waitpoint to test a link. [Job.Progress] and [Job.HoldLimit] do nothing. [Job.Stream] keeps its frames for
 // [FramesForTest]. The job's ID is new. The conditions of the waits are not evaluated: give signals that satisfy them.
 // [NextRunForTest] runs the handler again, as after a failure or a wait.
 func JobForTest[In any](args In, received ...[]engine.ReceivedSignal) Job[In] {

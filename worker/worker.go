@@ -113,6 +113,7 @@ type operations interface {
 	ReportUsage(ctx context.Context, usage budget.Usage) (budget.Result, error)
 	Reserve(ctx context.Context, f id.Fence, spec budget.ReserveSpec) (budget.Result, error)
 	Settle(ctx context.Context, f id.Fence, spec budget.SettleSpec) (budget.Result, error)
+	HoldLimit(ctx context.Context, x id.ExecutionID, key engine.LimitKey, until time.Time) error
 	UpstreamResults(ctx context.Context, x id.ExecutionID) ([]engine.UpstreamResult, error)
 	QueuedLanes(ctx context.Context, lanes []id.LaneID) ([]id.LaneID, error)
 	WaitingKinds(ctx context.Context, filter engine.WaitingFilter) ([]engine.WaitingKind, error)

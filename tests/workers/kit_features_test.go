@@ -33,7 +33,7 @@ type feature struct {
 }
 
 var (
-	featured  = engine.Kind[string, string]{Name: "featured"}
+	featured  = engine.Kind[string, string]{Name: "featured", Limits: []engine.Limit[string]{engine.Concurrency[string](1000)}}
 	called    = engine.Kind[string, string]{Name: "featured_called"}
 	upstream  = engine.Kind[string, string]{Name: "featured_upstream"}
 	approval  = engine.Signal[string]{Name: "approval"}
@@ -106,6 +106,19 @@ var features = []feature{
 		})
 		if err != nil || job.Resumed {
 			return "done", err
+		}
+		return "", job.Delay(0)
+	}},
+	{"hold", []string{"Job.HoldLimit", "Job.Delay"}, func(ctx context.Context, kit *fftest.Kit, job worker.Job[string]) (string, error) {
+		if job.Resumed {
+			return "done", nil
+		}
+		now, err := kit.Engine.Now(ctx)
+		if err != nil {
+			return "", err
+		}
+		if err := job.HoldLimit(ctx, engine.LimitKey{Name: "featured/concurrency", Key: "another"}, now.Add(time.Minute)); err != nil {
+			return "", err
 		}
 		return "", job.Delay(0)
 	}},
@@ -219,7 +232,7 @@ func (f feature) run(t *testing.T, kit *fftest.Kit, w *worker.Worker, drain func
 // W16.
 func TestEveryFeatureOfAJobRunsInTheKit(t *testing.T) {
 	t.Parallel()
-	want := map[string]string{"stream": "done", "unflushed stream": "done", "budget": "done", "waits": "bcde", "turn": "a", "upstreams": "up"}
+	want := map[string]string{"stream": "done", "unflushed stream": "done", "budget": "done", "hold": "done", "waits": "bcde", "turn": "a", "upstreams": "up"}
 	for _, f := range features {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
