@@ -47,6 +47,19 @@ func (f *facts) limited() Cause {
 	}
 	full := g.Units >= 0 && g.InUse+g.Wanted > g.Units
 	switch {
+	case g.Units >= 0 && g.HoldUntilMs > f.now:
+		c.Code, c.Since, c.Until = LimitHeld, time.UnixMilli(g.HoldSinceMs), time.UnixMilli(g.HoldUntilMs)
+		c.Facts["by"] = g.HoldBy
+		c.Text = fmt.Sprintf("%s is held for another %s", name, span(c.Until.Sub(f.at())))
+		if g.HoldBy != "" {
+			c.Text += " by " + strings.Join(strings.Fields(g.HoldBy), " ")
+		}
+		c.Text += waiting + "."
+		end := "ff limit hold " + quoted(g.Name)
+		if g.Key != "" {
+			end += " " + quoted(g.Key)
+		}
+		c.Do = append(c.Do, end+" --end")
 	case g.WindowMs > 0 && g.NextAtMs > f.now:
 		c.Code, c.Until = RateFull, time.UnixMilli(g.NextAtMs)
 		c.Facts["window_seconds"] = seconds(time.Duration(g.WindowMs) * time.Millisecond)

@@ -36,6 +36,7 @@ const (
 	SequenceStopped Code = "sequence_stopped"
 	LimitFull       Code = "limit_full"
 	RateFull        Code = "rate_full"
+	LimitHeld       Code = "limit_held" // by an operator or a handler, for a while
 	Budget          Code = "budget"
 	BlockedOperator Code = "blocked_operator"
 	BlockedRoute    Code = "blocked_route" // its scheduler found no worker with its capabilities
@@ -61,7 +62,7 @@ func Codes() []Code {
 	return []Code{
 		NotFound, EndedSuccess, EndedFailed, EndedCancelled, EndedExpired, EndedSkipped, Running, HolderSilent,
 		LeaseRanOut, DelayOverdue, WaitOverdue, GateAsleep, NoQueueEntry,
-		RetryBackoff, Delayed, Sleeping, Signal, Call, Upstreams, Sequence, SequenceStopped, LimitFull, RateFull, Budget,
+		RetryBackoff, Delayed, Sleeping, Signal, Call, Upstreams, Sequence, SequenceStopped, LimitFull, RateFull, LimitHeld, Budget,
 		BlockedOperator, BlockedRoute, BlockedLane, LanePaused, Granted, Locked,
 		NoWorker, NoHandler, NoCapability, WorkersDrained, InLine, BehindPriority, AboutToStart,
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -17,11 +18,11 @@ import (
 )
 
 func (a *app) limitCommand() *cobra.Command {
-	cmd := group("limit", "List, show, set and delete limits", `A limit is named by its kind, a slash and its own name. An operator's setting is in force until it
+	cmd := group("limit", "List, show, set, hold and delete limits", `A limit is named by its kind, a slash and its own name. An operator's setting is in force until it
 is reset, for all keys of the limit.`)
 	a.databaseFlags(cmd)
 	cmd.AddCommand(a.limitListCommand(), a.limitShowCommand(), a.limitSetCommand(), a.limitResetCommand(),
-		a.limitDeleteCommand())
+		a.limitHoldCommand(), a.limitDeleteCommand())
 	return cmd
 }
 
@@ -48,6 +49,8 @@ type limitUseView struct {
 	Waiting      int              `json:"waiting"` // 1,001 for more than 1,000
 	WaitingSince string           `json:"waiting_since,omitempty"`
 	RoomAt       string           `json:"room_at,omitempty"`
+	HoldUntil    string           `json:"hold_until,omitempty"` // none: the key is not held
+	HoldBy       string           `json:"hold_by,omitempty"`
 }
 
 type limitChangeView struct {
@@ -155,7 +158,8 @@ func (a *app) limitShowCommand() *cobra.Command {
 		Use:   "show LIMIT",
 		Short: "Show a limit with its keys and its changes",
 		Long: `show prints the rule in force and the declared one, the last 20 changes, and the first 100 keys: how
-many units each has in use, the longest holders, and how many executions wait since when.`,
+many units each has in use, the longest holders, how many executions wait since when, and until
+when a key is held.`,
 		Example: `  ff limit show sync/tenant`,
 	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
 		l, err := limit.Describe(ctx, eng, name)
@@ -169,6 +173,7 @@ many units each has in use, the longest holders, and how many executions wait si
 			}
 			v.Keys = append(v.Keys, limitUseView{
 				Key: use.Key, InUse: use.InUse, Holders: use.Holders, Waiting: use.Waiting, WaitingSince: timestamp(use.WaitingSince), RoomAt: timestamp(use.RoomAt),
+				HoldUntil: timestamp(use.Hold.Until), HoldBy: use.Hold.By,
 			})
 			if len(v.Keys) == maxKeysShown {
 				break
@@ -194,12 +199,27 @@ func (v limitView) String() string {
 			t.AppendRow(table.Row{shortened(strconv.Quote(k.Key), 30), k.InUse, heldBy(k.Holders), k.Waiting, k.WaitingSince, k.RoomAt})
 		}
 		text += t.Render() + "\n"
+		for _, k := range v.Keys {
+			text += k.hold()
+		}
 	}
 	t := newTable(table.Row{"CHANGED", "HOW", "IN FORCE", "BY"})
 	for _, c := range v.Changes[:min(len(v.Changes), 20)] {
 		t.AppendRow(table.Row{c.At, c.How, ruleOf(c.Units, c.Window), shortened(printable(c.By), 30)})
 	}
 	return text + t.Render() + "\n"
+}
+
+// hold returns a line about the hold of a key, "" if the key is not held.
+func (v limitUseView) hold() string {
+	if v.HoldUntil == "" {
+		return ""
+	}
+	line := fmt.Sprintf("%s is held until %s", shortened(strconv.Quote(v.Key), 20), v.HoldUntil)
+	if v.HoldBy != "" {
+		line += " by " + printable(v.HoldBy)
+	}
+	return shortened(line, columns) + "\n"
 }
 
 // heldBy returns the first holder and the number of other known ones.
@@ -247,6 +267,66 @@ func (a *app) limitResetCommand() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&by, "by", "", "who resets it, for the list of changes")
 	return cmd
+}
+
+// limitHoldView is the JSON of `ff limit hold`.
+type limitHoldView struct {
+	Name  string `json:"name"`
+	Key   string `json:"key"`
+	Until string `json:"until,omitempty"` // none: the key is not held
+}
+
+func (a *app) limitHoldCommand() *cobra.Command {
+	var key, by string
+	var ends bool
+	var end endFlags
+	cmd := a.onLimit(&cobra.Command{
+		Use:   "hold LIMIT [KEY]",
+		Short: "Let nothing with a key of a limit start for a while",
+		Long: `hold lets no execution with a key start until an instant, by the clock of the database. Executions
+with a place that don't run yet wait again; running ones go on. Without KEY it is the empty key, of
+limits without keys. If the key is held for longer already, that end stays: use --end to end a hold.`,
+		Example: `  ff limit hold sync/tenant acme --for 10m --by "on call"
+  ff limit hold sync/tenant acme --until 2026-11-22T15:04:05Z
+  ff limit hold sync/tenant acme --end`,
+	}, func(ctx context.Context, eng *engine.Engine, name limit.Name) (any, string, error) {
+		if end.given() == ends {
+			return nil, "", &usageError{problem: "ff limit hold takes one of --for, --until and --end"}
+		}
+		if err := end.check("ff limit hold"); err != nil {
+			return nil, "", err
+		}
+		until, err := end.at(ctx, eng)
+		if err != nil {
+			return nil, "", err
+		}
+		until, err = limit.Hold(ctx, eng, name, key, limit.Holding{Until: until, By: by})
+		v := limitHoldView{Name: name.Name, Key: key, Until: timestamp(until)}
+		return v, v.String(), err
+	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) < 1 || len(args) > 2 {
+			return fmt.Errorf("%s takes one limit and at most one key, not %d words", cmd.CommandPath(), len(args))
+		}
+		key = strings.Join(args[1:], "")
+		return nil
+	}
+	end.add(cmd)
+	cmd.Flags().BoolVar(&ends, "end", false, "end the hold now")
+	cmd.Flags().StringVar(&by, "by", "", "who holds it, shown by ff limit show")
+	return cmd
+}
+
+// String returns the outcome for people.
+func (v limitHoldView) String() string {
+	key := ""
+	if v.Key != "" {
+		key = fmt.Sprintf(" for %q", v.Key)
+	}
+	if v.Until == "" {
+		return fmt.Sprintf("Limit %s%s is not held.\n", printable(v.Name), key)
+	}
+	return fmt.Sprintf("Limit %s%s is held until %s.\n", printable(v.Name), key, v.Until)
 }
 
 func (a *app) limitDeleteCommand() *cobra.Command {

@@ -291,6 +291,9 @@ WITH gate AS (
         coalesce(k.limit_name, '') AS name,
         k.key,
         k.next_at_ms,
+        k.hold_until_ms,
+        k.hold_since_ms,
+        k.hold_by,
         coalesce(l.units, q.units) AS units,
         coalesce(l.window_ms, q.window_ms) AS window_ms
     FROM ff_exec_core AS e
@@ -370,6 +373,9 @@ SELECT
     coalesce(g.units, -1)::bigint AS units,
     coalesce(g.window_ms, 0)::bigint AS window_ms,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
+    coalesce(g.hold_until_ms, 0)::bigint AS hold_until_ms,
+    coalesce(g.hold_since_ms, 0)::bigint AS hold_since_ms,
+    coalesce(g.hold_by, '')::text AS hold_by,
     g.wanted::bigint AS wanted,
     coalesce((SELECT sum(h.units) FROM holders AS h), 0)::bigint AS in_use,
     coalesce(o.execution_partition_key, -1)::smallint AS holder_partition_key,

@@ -49,6 +49,24 @@ func aFullRateSaysWhenItHasRoom(t *testing.T, f *place) {
 	want(t, f, x, explain.RateFull, true, "Limit api lets 1 start in 60 s, and all have", "it has room again in 60 s.")
 }
 
+func aHeldKeyNamesItsHolder(t *testing.T, f *place) {
+	declare(t, f, limit.Spec{Name: "sync/tenant", Units: 1})
+	name := limit.Name{Name: "sync/tenant"}
+	since, until := f.Time(), f.Time().Add(time.Minute)
+	if _, err := limit.Hold(t.Context(), f.Engine, name, "ada", limit.Holding{Until: until, By: "on call"}); err != nil {
+		t.Fatal(err)
+	}
+	f.Create(t, limited("sync/tenant", "ada"))
+	f.Advance(20 * time.Second)
+	x := f.Create(t, limited("sync/tenant", "ada"))
+	c := want(t, f, x, explain.LimitHeld, true, `Limit sync/tenant for "ada" is held for another 40 s by on call, 1 wait ahead.`)
+	if !c.Since.Equal(since) || !c.Until.Equal(until) || !slices.Contains(c.Do, "ff limit hold sync/tenant ada --end") {
+		t.Errorf("%+v", c)
+	}
+	f.Advance(46 * time.Second)
+	want(t, f, x, explain.GateAsleep, true, "has room: 0 of 1 in use")
+}
+
 func aUsedUpBudgetIsNamed(t *testing.T, f *place) {
 	created, err := budget.Create(t.Context(), f.Engine, budget.Spec{
 		Key: "ada, July", Limits: map[string]budget.Limit{"tokens": {Hard: 100}}, ResetEvery: 24 * time.Hour,

@@ -47,6 +47,7 @@ var scenarios = []struct {
 	{"UpstreamsAreNamedWithTheirStates", upstreamsAreNamedWithTheirStates},
 	{"AFullLimitNamesItsHolders", aFullLimitNamesItsHolders},
 	{"AFullRateSaysWhenItHasRoom", aFullRateSaysWhenItHasRoom},
+	{"AHeldKeyNamesItsHolder", aHeldKeyNamesItsHolder},
 	{"AUsedUpBudgetIsNamed", aUsedUpBudgetIsNamed},
 	{"MissingWorkersAreNamed", missingWorkersAreNamed},
 	{"ExecutionsInLineAreCounted", executionsInLineAreCounted},
