@@ -1,7 +1,6 @@
 package ffotel
 
 import (
-	"context"
 	"errors"
 	"slices"
 
@@ -13,27 +12,37 @@ import (
 // Either may be nil. Observers and middleware in the configurations are called too, before ffotel's.
 //
 // The engine's part sets the tag [TraceparentTag] of new executions, so the worker of another process finds the creator's
-// span. Call Instrument once for a configuration, or each run is reported twice.
+// span. An execution created without a sampled span has no link.
 //
-// Errors: no configuration is given, and the errors of the meter. After an error the configurations are unchanged.
+// Errors: no configuration is given, or one is instrumented already; the errors of the meter. After an error the configurations are unchanged.
 func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts Options) error {
 	if engineConfig == nil && workerConfig == nil {
 		return errors.New("instrument: there is no configuration")
+	}
+	if engineConfig != nil && isOurs(engineConfig.Observer) || workerConfig != nil && isOurs(workerConfig.Observer) {
+		return errors.New("instrument: the configuration is instrumented already")
 	}
 	instruments, err := newInstruments(opts.meter())
 	if err != nil {
 		return err
 	}
-	tracer := opts.tracer()
 	if engineConfig != nil {
-		engineConfig.Observer = &engineObserver{next: engineConfig.Observer}
-		engineConfig.Middleware = append(slices.Clip(engineConfig.Middleware), func(ctx context.Context, spec *engine.ExecutionSpec) error {
-			create(ctx, tracer, spec)
-			return nil
-		})
+		o := &engineObserver{instruments: instruments, tracer: opts.tracer(), next: engineConfig.Observer}
+		engineConfig.Observer = o
+		engineConfig.Middleware = append(slices.Clip(engineConfig.Middleware), o.create)
 	}
 	if workerConfig != nil {
-		workerConfig.Observer = &workerObserver{instruments: instruments, tracer: tracer, parent: opts.Parent, next: workerConfig.Observer}
+		workerConfig.Observer = &workerObserver{
+			instruments: instruments, tracer: opts.tracer(), parent: opts.Parent, next: workerConfig.Observer,
+		}
 	}
 	return nil
+}
+
+func isOurs(observer any) bool {
+	switch observer.(type) {
+	case *engineObserver, *workerObserver:
+		return true
+	}
+	return false
 }

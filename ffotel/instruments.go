@@ -35,8 +35,8 @@ func (c *counter) add(ctx context.Context, n int, values ...string) {
 
 // instruments are the metrics of [Instrument].
 type instruments struct {
-	run     *histogram
-	settled *counter
+	wait, run, step, claim                            *histogram
+	created, settled, leasesLost, signals, jobsFailed *counter
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
@@ -52,6 +52,10 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		errs = append(errs, err)
 		return &counter{c, newLabelSets(m.Labels)}
 	}
-	i := &instruments{run: newHistogram(metricRun), settled: newCounter(metricSettled)}
+	i := &instruments{
+		wait: newHistogram(metricWait), run: newHistogram(metricRun), step: newHistogram(metricStep), claim: newHistogram(metricClaim),
+		created: newCounter(metricCreated), settled: newCounter(metricSettled), leasesLost: newCounter(metricLeasesLost),
+		signals: newCounter(metricSignals), jobsFailed: newCounter(metricJobsFailed),
+	}
 	return i, errors.Join(errs...)
 }

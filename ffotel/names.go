@@ -1,6 +1,10 @@
 package ffotel
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/flowfabric/flowfabric-go/worker"
+)
 
 // scope is the name of the tracer and the meter.
 const scope = "github.com/flowfabric/flowfabric-go/ffotel"
@@ -8,7 +12,7 @@ const scope = "github.com/flowfabric/flowfabric-go/ffotel"
 // TraceparentTag is the tag of an execution with its creator's W3C traceparent, set by [Instrument].
 const TraceparentTag = "flowfabric.traceparent"
 
-// Spans. The kind follows the name.
+// Spans. The kind follows the name. Parts of runs are spans, too: their form and name are the span's.
 const (
 	spanCreate  = "create"
 	spanProcess = "process"
@@ -25,6 +29,10 @@ func Spans() []Span {
 	return []Span{
 		{spanCreate + " {kind}", "an execution is created; ends before the transaction commits"},
 		{spanProcess + " {kind}", "a handler runs"},
+		{string(worker.PartStep) + " {name}", "a step does its work, with all retries in the run; a stored result has no span"},
+		{string(worker.PartTurn) + " {name}", "a turn does its work and commits"},
+		{string(worker.PartCall) + " {name}", "a handler creates the executions it calls, and again when it stores their results"},
+		{string(worker.PartSignal) + " {name}", "a wait for signals begins, and again when it has ended"},
 	}
 }
 
@@ -43,6 +51,10 @@ const (
 	attrAttempt    = "flowfabric.attempt"
 	attrResumed    = "flowfabric.resumed"
 	attrSettlement = "flowfabric.settlement"
+	attrClass      = "flowfabric.class"
+	attrCategory   = "flowfabric.category"
+	attrRetryAt    = "flowfabric.retry_at"
+	attrContinues  = "flowfabric.continues"
 	attrLink       = "flowfabric.link"
 )
 
@@ -54,6 +66,7 @@ const (
 
 	linkCreator  = "creator"
 	linkPrevious = "previous_run"
+	linkSender   = "sender"
 	linkUpstream = "upstream"
 
 	other = "other" // the labels of a metric with too many sets
@@ -64,6 +77,10 @@ const (
 	labelLane       = "flowfabric.lane"
 	labelKind       = "flowfabric.kind"
 	labelSettlement = "flowfabric.settlement"
+	labelClass      = "flowfabric.class"
+	labelForm       = "flowfabric.form"
+	labelOutcome    = "flowfabric.outcome"
+	labelJob        = "flowfabric.job"
 	labelLimit      = "flowfabric.limit"
 	labelNamespace  = "flowfabric.namespace"
 	labelDimension  = "flowfabric.dimension"
@@ -107,9 +124,16 @@ func (m Metric) Prometheus() string {
 
 // The metrics.
 var (
-	metricRun = Metric{"flowfabric.run.duration", Histogram, "s", "running time of a handler", []string{labelLane, labelKind, labelSettlement}}
+	metricWait  = Metric{"flowfabric.wait.duration", Histogram, "s", "from the time an execution could be claimed to the start of its handler", []string{labelLane, labelKind}}
+	metricRun   = Metric{"flowfabric.run.duration", Histogram, "s", "running time of a handler", []string{labelLane, labelKind, labelSettlement}}
+	metricStep  = Metric{"flowfabric.step.duration", Histogram, "s", "running time of a step or turn", []string{labelLane, labelKind, labelForm}}
+	metricClaim = Metric{"flowfabric.claim.duration", Histogram, "s", "duration of a claim", []string{labelLane, attrErrorType}}
 
-	metricSettled = Metric{"flowfabric.executions.settled", Counter, "{run}", "runs of handlers by their settlement", []string{labelLane, labelKind, labelSettlement}}
+	metricCreated    = Metric{"flowfabric.executions.created", Counter, "{execution}", "executions created", []string{labelLane, labelKind}}
+	metricSettled    = Metric{"flowfabric.executions.settled", Counter, "{run}", "runs of handlers by their settlement and the class of their error", []string{labelLane, labelKind, labelSettlement, labelClass}}
+	metricLeasesLost = Metric{"flowfabric.leases.lost", Counter, "{lease}", "leases that a worker no longer held when it renewed them", nil}
+	metricSignals    = Metric{"flowfabric.signals", Counter, "{signal}", "delivered signals", []string{labelOutcome}}
+	metricJobsFailed = Metric{"flowfabric.jobs.failed", Counter, "{call}", "failed calls of background jobs", []string{labelJob}}
 
 	metricWaiting   = Metric{"flowfabric.executions.waiting", Gauge, "{execution}", "executions that can be claimed, counted up to 10,000", []string{labelLane}}
 	metricOldest    = Metric{"flowfabric.executions.oldest", Gauge, "s", "how long the oldest waiting execution has waited", []string{labelLane}}
@@ -129,7 +153,8 @@ var (
 // Metrics returns the metrics of [RunGauges].
 func Metrics() []Metric {
 	return []Metric{
-		metricRun, metricSettled,
+		metricWait, metricRun, metricStep, metricClaim,
+		metricCreated, metricSettled, metricLeasesLost, metricSignals, metricJobsFailed,
 		metricWaiting, metricOldest, metricActive, metricLimited, metricPaused, metricFree, metricUnits, metricUsed, metricQueued,
 		metricBudget, metricUsedUp, metricLag, metricRetention,
 	}

@@ -1,8 +1,10 @@
 package ffotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -28,7 +30,11 @@ func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (co
 	if o.next != nil {
 		ctx, reportNext = o.next.BeginRun(ctx, work)
 	}
+	started := time.Now()
 	lane := string(work.Lease.Lane)
+	if !work.ReadyAt.IsZero() {
+		o.wait.record(ctx, started.Sub(work.ReadyAt), lane, work.Kind)
+	}
 	ctx, span := o.startRun(ctx, work)
 	ctx = context.WithValue(ctx, currentKey{}, current{work, span})
 	return ctx, func(report worker.Report) {
@@ -37,17 +43,9 @@ func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (co
 		}
 		settlement := string(report.Settlement)
 		o.run.record(ctx, report.Ran, lane, work.Kind, settlement)
-		o.settled.add(ctx, 1, lane, work.Kind, settlement)
+		o.settled.add(ctx, 1, lane, work.Kind, settlement, string(report.Class))
 		endRun(span, &report)
 	}
-}
-
-// BeginPart implements [worker.Observer].
-func (o *workerObserver) BeginPart(ctx context.Context, part worker.Part) (context.Context, func(worker.PartReport)) {
-	if o.next == nil {
-		return ctx, nil
-	}
-	return o.next.BeginPart(ctx, part)
 }
 
 // startRun starts the span of a handler's run.
@@ -93,16 +91,25 @@ func endRun(span trace.Span, report *worker.Report) {
 		return
 	}
 	span.SetAttributes(attribute.String(attrSettlement, string(report.Settlement)))
+	if report.Class != "" {
+		span.SetAttributes(attribute.String(attrClass, string(report.Class)))
+	}
+	if report.Category != "" {
+		span.SetAttributes(attribute.String(attrCategory, report.Category))
+	}
+	if !report.RetryAt.IsZero() {
+		span.SetAttributes(attribute.String(attrRetryAt, report.RetryAt.UTC().Format(time.RFC3339Nano)))
+	}
 	switch report.Settlement {
 	case worker.Retrying, worker.Failed, worker.Abandoned:
 		if !errors.Is(report.Err, worker.ErrCancelled) {
-			fail(span, report.Err)
+			fail(span, report.Err, cmp.Or(report.Category, string(report.Class)))
 		}
 	}
 }
 
 // fail marks a span as failed.
-func fail(span trace.Span, err error) {
+func fail(span trace.Span, err error, errorType string) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -111,5 +118,5 @@ func fail(span trace.Span, err error) {
 		text = text[:maxDescription]
 	}
 	span.SetStatus(codes.Error, toValid(text))
-	span.SetAttributes(attribute.String(attrErrorType, errorTypeOther))
+	span.SetAttributes(attribute.String(attrErrorType, cmp.Or(errorType, errorTypeOther)))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/ffotel"
 	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/observe"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -225,9 +226,69 @@ func TestMetricsOfAnOrder(t *testing.T) {
 	s := newShop(t, ffotel.Options{})
 	s.run(t)
 	got := s.scrape(t)
-	want(t, got, 1, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=retrying")
+	want(t, got, 1, "flowfabric_executions_created_total", "lane=orders", "kind=fulfil")
+	want(t, got, 1, "flowfabric_executions_created_total", "lane=default", "kind=notify")
+	want(t, got, 1, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=retrying", "class=transient")
 	want(t, got, 2, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=suspended")
 	want(t, got, 1, "flowfabric_executions_settled_total", "lane=orders", "kind=fulfil", "settlement=completed")
 	want(t, got, 1, "flowfabric_executions_settled_total", "lane=default", "kind=notify", "settlement=completed")
 	want(t, got, 1, "flowfabric_run_duration_seconds", "lane=default", "kind=notify", "settlement=completed")
+	want(t, got, 4, "flowfabric_wait_duration_seconds", "lane=orders", "kind=fulfil")
+	want(t, got, 2, "flowfabric_step_duration_seconds", "lane=orders", "kind=fulfil", "form=step")
+	want(t, got, 1, "flowfabric_signals_total", "outcome=accepted")
+	if n, ok := value(got, "flowfabric_claim_duration_seconds", "lane=orders"); !ok || n < 4 {
+		t.Errorf("%v claims", n)
+	}
+}
+
+// The events of an engine that an order does not make.
+func TestMetricsOfEvents(t *testing.T) {
+	t.Parallel()
+	exporter, cfg, own := newExporter(t), engine.Config{Observer: new(watcher)}, 0
+	cfg.Middleware = []engine.Middleware{func(context.Context, *engine.ExecutionSpec) error { own++; return nil }}
+	before := cfg
+	if err := ffotel.Instrument(&cfg, nil, ffotel.Options{MeterProvider: exporter}); err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	for _, event := range []observe.Event{
+		observe.Signalled{Duplicate: true}, observe.Claimed{Lane: "a", Err: no}, observe.Renewed{Leases: 5, Lost: 2}, observe.Renewed{Leases: 5},
+		observe.JobRan{Job: "retention", Err: no}, observe.JobRan{Job: "retention", Acted: 3},
+	} {
+		cfg.Observer.Observe(t.Context(), event)
+	}
+	got := exporter.scrape(t)
+	want(t, got, 1, "flowfabric_signals_total", "outcome=duplicate")
+	want(t, got, 1, "flowfabric_claim_duration_seconds", "lane=a", "error_type=_OTHER")
+	want(t, got, 2, "flowfabric_leases_lost_total")
+	want(t, got, 1, "flowfabric_jobs_failed_total", "job=retention")
+	for _, middleware := range cfg.Middleware {
+		if err := middleware(t.Context(), &engine.ExecutionSpec{Tags: make(map[string]string)}); err != nil {
+			t.Error(err)
+		}
+	}
+	if passed := len(before.Observer.(*watcher).take()); passed != 6 || own != 1 {
+		t.Errorf("the program's observer has got %d events, its middleware %d executions", passed, own)
+	}
+	if err := ffotel.Instrument(&cfg, nil, ffotel.Options{}); err == nil {
+		t.Error("instrumented twice")
+	}
+}
+
+// Made-up kinds share a set of labels once there are too many.
+func TestLabelSetsEndAtABound(t *testing.T) {
+	t.Parallel()
+	exporter, cfg := newExporter(t), engine.Config{}
+	if err := ffotel.Instrument(&cfg, nil, ffotel.Options{MeterProvider: exporter}); err != nil {
+		t.Fatal(err)
+	}
+	const kinds = 2 * ffotel.MaxLabelSets
+	for i := range kinds {
+		cfg.Observer.Observe(t.Context(), observe.Created{Lane: "a", Kind: fmt.Sprint(i), Count: 1})
+	}
+	got := exporter.scrape(t)
+	if n := len(got["flowfabric_executions_created_total"].GetMetric()); n != ffotel.MaxLabelSets {
+		t.Errorf("%d series", n)
+	}
+	want(t, got, kinds-ffotel.MaxLabelSets+1, "flowfabric_executions_created_total", "lane=other", "kind=other")
 }

@@ -27,6 +27,21 @@ var rules = []rule{
 		"Start more workers, or raise worker.Config.Concurrency.",
 	},
 	{
+		"FlowFabricLeasesLost", "sum(increase({flowfabric.leases.lost}[10m])) > 10", "5m", "warning",
+		"Workers lose leases: {{ $value }} in ten minutes.",
+		"Look for workers without processor time, and for a database that answers slowly.",
+	},
+	{
+		"FlowFabricClaimsSlow", "histogram_quantile(0.99, sum by (le) (rate({flowfabric.claim.duration}_bucket[10m]))) > 1", "10m", "warning",
+		"One claim in a hundred takes more than a second.",
+		"Look at the load of the database, and for long transactions, which keep dead rows.",
+	},
+	{
+		"FlowFabricJobsFail", "sum by (flowfabric_job) (increase({flowfabric.jobs.failed}[10m])) > 3", "5m", "warning",
+		"The background job {{ $labels.flowfabric_job }} fails.",
+		"ff job list prints its error.",
+	},
+	{
 		"FlowFabricGaugesMissing", "absent({flowfabric.places.free})", "10m", "critical",
 		"No process reports the gauges: no instrumented worker runs, or none reaches the database.",
 		"Look at the workers' logs, and ask ff worker list.",
