@@ -28,6 +28,7 @@ func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []Executio
 	if len(e.cfg.Middleware) == 0 {
 		return specs
 	}
+	ctx = e.c.BeginCreation(ctx)
 	adapted := make([]ExecutionSpec, len(specs))
 	for i := range specs {
 		adapted[i] = e.adapt(ctx, specs[i])
@@ -40,6 +41,7 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 	if len(e.cfg.Middleware) == 0 {
 		return nodes
 	}
+	ctx = e.c.BeginCreation(ctx)
 	nodes, member := slices.Clone(nodes), flow // a copy, since taking the parameter's address would cost every caller
 	for i := range nodes {
 		node := &nodes[i]

@@ -1,53 +1,35 @@
 package ffotel
 
 import (
-	"cmp"
 	"context"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/observe"
 )
 
-// engineObserver reports an engine's events.
+// engineObserver reports an engine's events, and creations.
 type engineObserver struct {
 	*instruments
 	tracer trace.Tracer
+	parent bool
 	next   observe.Observer // nil: none
 }
 
-// create makes the span of a creation, and leaves its context with the execution.
-func (o *engineObserver) create(ctx context.Context, spec *engine.ExecutionSpec) error {
-	attrs := append(make([]attribute.KeyValue, 0, 8),
-		attribute.String(attrSystem, system),
-		attribute.String(attrOperation, spanCreate),
-		attribute.String(attrOperationType, "create"),
-		attribute.String(attrDestination, string(cmp.Or(spec.Lane, engine.DefaultLane))),
-		attribute.String(attrKind, spec.Kind),
-	)
-	if !spec.ID.IsZero() {
-		attrs = append(attrs, attribute.String(attrMessage, spec.ID.String()))
-	}
-	if spec.Flow != nil {
-		attrs = append(attrs, attribute.String(attrConversation, spec.Flow.String()))
-	}
-	ctx, span := o.tracer.Start(ctx, spanCreate+" "+spec.Kind, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
-	span.End()
-	if text := traceparentOf(ctx); text != "" {
-		spec.Tags[TraceparentTag] = text
-	} else {
-		delete(spec.Tags, TraceparentTag) // of another execution, as a copy has it
-	}
-	return nil
-}
-
+// TraceContext implements [observe.Observer]. The context of a span that is not sampled leads nowhere.
 func (o *engineObserver) TraceContext(ctx context.Context) string {
-	if text := traceparentOf(ctx); text != "" || o.next == nil {
+	if text := traceparentOf(ctx, false); text != "" || o.next == nil {
 		return text
 	}
 	return o.next.TraceContext(ctx)
+}
+
+// BeginCreation implements [observe.Observer].
+func (o *engineObserver) BeginCreation(ctx context.Context) context.Context {
+	if o.next != nil {
+		ctx = o.next.BeginCreation(ctx)
+	}
+	return context.WithValue(ctx, creationKey{}, new(creation))
 }
 
 func (o *engineObserver) Observe(ctx context.Context, event observe.Event) {

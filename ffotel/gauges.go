@@ -89,7 +89,7 @@ func (g *gauges) register(meter metric.Meter) (metric.Registration, error) {
 		}
 		for name, points := range last.points {
 			for set, value := range points {
-				to.ObserveFloat64(instruments[name], value, set.option)
+				to.ObserveFloat64(instruments[name], value, set.observe...)
 			}
 		}
 		return nil

@@ -12,9 +12,10 @@ import (
 // Either may be nil. Observers and middleware in the configurations are called too, before ffotel's.
 //
 // The engine's part sets the tag [TraceparentTag] of new executions, so the worker of another process finds the creator's
-// span. An execution created without a sampled span has no link.
+// span. A span that is not sampled is not stored, unless [Options.Parent] is set: then its executions are not sampled either.
 //
-// Errors: no configuration is given, or one is instrumented already; the errors of the meter. After an error the configurations are unchanged.
+// Errors: no configuration is given, or one is instrumented already; the errors of the meter. After an error the
+// configurations are unchanged.
 func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts Options) error {
 	if engineConfig == nil && workerConfig == nil {
 		return errors.New("instrument: there is no configuration")
@@ -27,7 +28,7 @@ func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts O
 		return err
 	}
 	if engineConfig != nil {
-		o := &engineObserver{instruments: instruments, tracer: opts.tracer(), next: engineConfig.Observer}
+		o := &engineObserver{instruments: instruments, tracer: opts.tracer(), parent: opts.Parent, next: engineConfig.Observer}
 		engineConfig.Observer = o
 		engineConfig.Middleware = append(slices.Clip(engineConfig.Middleware), o.create)
 	}

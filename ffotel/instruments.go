@@ -18,7 +18,7 @@ type histogram struct {
 }
 
 func (h *histogram) record(ctx context.Context, d time.Duration, values ...string) {
-	h.Record(ctx, max(d, 0).Seconds(), h.labels.of(values...).option)
+	h.Record(ctx, max(d, 0).Seconds(), h.labels.of(values...).record...)
 }
 
 // counter is a counter with its label sets.
@@ -29,7 +29,7 @@ type counter struct {
 
 func (c *counter) add(ctx context.Context, n int, values ...string) {
 	if n > 0 {
-		c.Add(ctx, int64(n), c.labels.of(values...).option)
+		c.Add(ctx, int64(n), c.labels.of(values...).add...)
 	}
 }
 

@@ -14,25 +14,33 @@ type labelSets struct {
 	other *labelSet
 
 	mu   sync.RWMutex
-	sets map[string]*labelSet
+	sets map[labelKey]*labelSet
 }
 
+// labelKey has the values of a set's labels.
+type labelKey [4]string
+
 // labelSet is a set of labels with their values.
-type labelSet struct{ option metric.MeasurementOption }
+type labelSet struct {
+	record  []metric.RecordOption
+	add     []metric.AddOption
+	observe []metric.ObserveOption
+}
 
 func newLabelSets(names []string) *labelSets {
 	others := make([]string, len(names))
 	for i := range others {
 		others[i] = other
 	}
-	l := &labelSets{names: names, sets: make(map[string]*labelSet)}
+	l := &labelSets{names: names, sets: make(map[labelKey]*labelSet)}
 	l.other = l.set(others)
 	return l
 }
 
 // of returns the set with the values, in the order of the metric's labels, or the set of "other" if there are too many.
 func (l *labelSets) of(values ...string) *labelSet {
-	key := strings.Join(values, "\x00")
+	var key labelKey
+	copy(key[:], values)
 	l.mu.RLock()
 	set, ok := l.sets[key]
 	l.mu.RUnlock()
@@ -60,5 +68,6 @@ func (l *labelSets) set(values []string) *labelSet {
 			attrs = append(attrs, attribute.String(l.names[i], strings.ToValidUTF8(value, "?")))
 		}
 	}
-	return &labelSet{metric.WithAttributeSet(attribute.NewSet(attrs...))}
+	option := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return &labelSet{[]metric.RecordOption{option}, []metric.AddOption{option}, []metric.ObserveOption{option}}
 }

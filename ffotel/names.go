@@ -27,7 +27,7 @@ type Span struct {
 // Spans returns the spans, parents first.
 func Spans() []Span {
 	return []Span{
-		{spanCreate + " {kind}", "an execution is created; ends before the transaction commits"},
+		{spanCreate + " {kind}", "executions of a kind are created by one call; ends before the transaction commits"},
 		{spanProcess + " {kind}", "a handler runs"},
 		{string(worker.PartStep) + " {name}", "a step does its work, with all retries in the run; a stored result has no span"},
 		{string(worker.PartTurn) + " {name}", "a turn does its work and commits"},

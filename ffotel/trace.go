@@ -10,9 +10,10 @@ import (
 
 const traceparent = "traceparent"
 
-// traceparentOf returns the trace context in ctx as a W3C traceparent, or "".
-func traceparentOf(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+// traceparentOf returns the trace context in ctx as a W3C traceparent, or "", also if its span is not sampled, unless
+// unsampled.
+func traceparentOf(ctx context.Context, unsampled bool) string {
+	if of := trace.SpanContextFromContext(ctx); !of.IsValid() || !unsampled && !of.IsSampled() {
 		return ""
 	}
 	carrier := propagation.MapCarrier{}

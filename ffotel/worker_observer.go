@@ -48,16 +48,32 @@ func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (co
 	}
 }
 
-// startRun starts the span of a handler's run.
+// startRun starts the span of a handler's run. A span that is not sampled costs little.
 func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (context.Context, trace.Span) {
-	attrs := append(make([]attribute.KeyValue, 0, 16),
+	creator := work.Tags[TraceparentTag]
+	options := append(make([]trace.SpanStartOption, 0, 3), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String(attrSystem, system),
 		attribute.String(attrOperation, spanProcess),
 		attribute.String(attrOperationType, "process"),
 		attribute.String(attrDestination, string(work.Lease.Lane)),
+		attribute.String(attrKind, work.Kind),
+	))
+	parent := trace.SpanContext{}
+	if o.parent {
+		parent = spanContextOf(creator)
+	}
+	if parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	} else {
+		options = append(options, trace.WithNewRoot())
+	}
+	ctx, span := o.tracer.Start(ctx, spanProcess+" "+work.Kind, options...)
+	if !span.IsRecording() {
+		return ctx, span
+	}
+	attrs := append(make([]attribute.KeyValue, 0, 5),
 		attribute.String(attrMessage, work.ID.String()),
 		attribute.String(attrClient, string(work.Lease.Instance)),
-		attribute.String(attrKind, work.Kind),
 		attribute.Int(attrAttempt, work.Lease.Attempt),
 	)
 	if work.Flow != nil {
@@ -66,22 +82,14 @@ func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (co
 	if work.Resumed {
 		attrs = append(attrs, attribute.Bool(attrResumed, true))
 	}
-	var links []trace.Link
-	creator, created := linkTo(work.Tags[TraceparentTag], linkCreator)
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...)}
-	switch {
-	case o.parent && created:
-		ctx = trace.ContextWithRemoteSpanContext(ctx, creator.SpanContext)
-	case created:
-		links = append(links, creator)
-		options = append(options, trace.WithNewRoot())
-	default:
-		options = append(options, trace.WithNewRoot())
+	span.SetAttributes(attrs...)
+	if link, ok := linkTo(creator, linkCreator); ok && !o.parent {
+		span.AddLink(link)
 	}
-	if previous, ok := linkTo(work.PreviousTrace, linkPrevious); ok {
-		links = append(links, previous)
+	if link, ok := linkTo(work.PreviousTrace, linkPrevious); ok {
+		span.AddLink(link)
 	}
-	return o.tracer.Start(ctx, spanProcess+" "+work.Kind, append(options, trace.WithLinks(links...))...)
+	return ctx, span
 }
 
 // endRun ends the span of a run with its outcome.

@@ -12,6 +12,8 @@ type counter map[string]int
 
 func (c counter) TraceContext(context.Context) string { return "" }
 
+func (c counter) BeginCreation(ctx context.Context) context.Context { return ctx }
+
 func (c counter) Observe(_ context.Context, e observe.Event) {
 	if created, ok := e.(observe.Created); ok {
 		c[created.Kind] += created.Count

@@ -18,6 +18,11 @@ type Observer interface {
 	// signal, and the worker with each run of a handler. Only up to 256 bytes of printable ASCII are stored.
 	TraceContext(ctx context.Context) string
 
+	// BeginCreation returns the context that the engine's middleware gets, derived from ctx. It is called once for each
+	// operation that creates executions, so the middleware knows which executions are created together. Without
+	// middleware it is not called.
+	BeginCreation(ctx context.Context) context.Context
+
 	// Observe receives an event. ctx is the operation's.
 	Observe(ctx context.Context, e Event)
 }

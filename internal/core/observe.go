@@ -45,6 +45,16 @@ func (c *Core) TraceContext(ctx context.Context) (trace string) {
 	return Trace(c.Observer.TraceContext(ctx))
 }
 
+// BeginCreation returns the context for the middleware of one operation.
+func (c *Core) BeginCreation(ctx context.Context) (derived context.Context) {
+	if c.Observer == nil {
+		return ctx
+	}
+	derived = ctx // after a panic
+	defer c.observerPanics(ctx)
+	return c.Observer.BeginCreation(ctx)
+}
+
 // observerPanics logs a panic of the observer, which fails no operation.
 func (c *Core) observerPanics(ctx context.Context) {
 	if value := recover(); value != nil {

@@ -30,6 +30,8 @@ type watcher struct {
 
 func (*watcher) TraceContext(context.Context) string { return "" }
 
+func (*watcher) BeginCreation(ctx context.Context) context.Context { return ctx }
+
 func (w *watcher) Observe(ctx context.Context, e observe.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -243,6 +243,8 @@ type broken struct{}
 
 func (broken) TraceContext(context.Context) string { panic("no trace context") }
 
+func (broken) BeginCreation(context.Context) context.Context { panic("no context") }
+
 func (broken) Observe(context.Context, observe.Event) { panic("no telemetry") }
 
 // A panic of an observer is logged, and changes nothing for the caller.

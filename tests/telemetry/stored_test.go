@@ -35,6 +35,8 @@ func (tracer) TraceContext(ctx context.Context) string {
 	return trace
 }
 
+func (tracer) BeginCreation(ctx context.Context) context.Context { return ctx }
+
 func (tracer) Observe(context.Context, observe.Event) {}
 
 func newTraced(t *testing.T) *fixture.Fixture {

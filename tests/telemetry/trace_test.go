@@ -292,3 +292,49 @@ func TestLabelSetsEndAtABound(t *testing.T) {
 	}
 	want(t, got, kinds-ffotel.MaxLabelSets+1, "flowfabric_executions_created_total", "lane=other", "kind=other")
 }
+
+// A batch has a span for each kind, and its executions share the link. What is not sampled has none, unless the trace goes
+// on in the executions.
+func TestBatchesShareASpan(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		opts    ffotel.Options
+		sampler sdk.Sampler
+		spans   []string
+		tags    int // executions that have the tag
+	}{
+		{"sampled", ffotel.Options{}, sdk.AlwaysSample(), []string{"create a", "create b", "create a"}, 5},
+		{"not sampled", ffotel.Options{}, sdk.NeverSample(), nil, 0},
+		{"not sampled, in one trace", ffotel.Options{Parent: true}, sdk.NeverSample(), nil, 5},
+	} {
+		exporter, cfg := tracetest.NewInMemoryExporter(), engine.Config{}
+		c.opts.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(exporter), sdk.WithSampler(c.sampler))
+		if err := ffotel.Instrument(&cfg, nil, c.opts); err != nil {
+			t.Fatal(err)
+		}
+		tags, contexts := 0, make(map[string]int)
+		create := func(kinds ...string) {
+			ctx := cfg.Observer.BeginCreation(t.Context())
+			for _, kind := range kinds {
+				spec := engine.ExecutionSpec{Kind: kind, Tags: map[string]string{ffotel.TraceparentTag: "of a copy"}}
+				if err := cfg.Middleware[0](ctx, &spec); err != nil {
+					t.Error(err)
+				}
+				if tag, ok := spec.Tags[ffotel.TraceparentTag]; ok {
+					tags++
+					contexts[tag]++
+				}
+			}
+		}
+		create("a", "a", "b", "b")
+		create("a")
+		var spans []string
+		for _, span := range exporter.GetSpans() {
+			spans = append(spans, span.Name)
+		}
+		if !slices.Equal(spans, c.spans) || tags != c.tags || tags > 0 && len(contexts) != 3 {
+			t.Errorf("%s: spans %q, %d tags, %v", c.name, spans, tags, contexts)
+		}
+	}
+}

@@ -17,6 +17,8 @@ type Worker struct {
 	*ours
 	as   string // note on the kind
 	kind Kind   // of the jobs; without a name the plain one
+
+	instrument func(*worker.Config) error // nil: no telemetry
 }
 
 // Name implements [Contender].
@@ -74,7 +76,7 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 		lanes = append(lanes, worker.Lane{Name: id.LaneID(laneName(lane + 1))})
 	}
 	for i := range max(1, work.Workers) {
-		one, err := worker.New(w.eng, worker.Config{
+		cfg := worker.Config{
 			Lanes:       lanes,
 			Concurrency: work.Concurrency,
 			FetchBatch:  work.Batch,
@@ -82,7 +84,13 @@ func (w *Worker) Run(ctx context.Context, work Work) error {
 			NoReconcile: i > 0, // once per process, as with a single worker
 			Observer:    done,
 			Log:         w.log,
-		})
+		}
+		if w.instrument != nil {
+			if err := w.instrument(&cfg); err != nil {
+				return err
+			}
+		}
+		one, err := worker.New(w.eng, cfg)
 		if err != nil {
 			return err
 		}

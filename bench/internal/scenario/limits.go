@@ -45,7 +45,12 @@ func (b *Bench) looseLimits(ctx context.Context) error {
 		peer: b.Field.Worker.As("without limits", contender.Kind{Name: "unlimited"}),
 	}
 	measured := fmt.Sprintf("%d no-op executions, created in batches of %d by one caller, then burnt down by a worker; with a limit of %d that run at once; the peer is the same without it", b.N, createBatch, looseLimit)
-	return b.compare(ctx, measured, b.Rounds, l, func(ctx context.Context, c contender.Contender) ([]reading, error) {
+	return b.compare(ctx, measured, b.Rounds, l, b.createAndBurn("with a limit that does not bind"))
+}
+
+// createAndBurn measures the creation of executions in batches, then their burn-down.
+func (b *Bench) createAndBurn(with string) measure {
+	return func(ctx context.Context, c contender.Contender) ([]reading, error) {
 		jobs := plain(b.N)
 		began := time.Now()
 		for batch := range slices.Chunk(jobs, createBatch) {
@@ -62,10 +67,10 @@ func (b *Bench) looseLimits(ctx context.Context) error {
 			return nil, err
 		}
 		return []reading{
-			{name: "creation with a limit that does not bind", unit: "executions/s", value: float64(len(jobs)) / created.Seconds()},
-			{name: "burn-down with a limit that does not bind", unit: "executions/s", value: rate, series: course},
+			{name: "creation " + with, unit: "executions/s", value: float64(len(jobs)) / created.Seconds()},
+			{name: "burn-down " + with, unit: "executions/s", value: rate, series: course},
 		}, c.Check(ctx, len(jobs))
-	})
+	}
 }
 
 // busyPlaces measures how much of a limit that binds is in use while work waits for it.

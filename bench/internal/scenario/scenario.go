@@ -88,6 +88,7 @@ func All() []Scenario {
 		{Key: "ao", Title: "streams: frames, and from append to tail", run: streams},
 		{Key: "ap", Title: "streams: many that are open", run: openStreams},
 		{Key: "aq", Title: "streams beside those of workflows", run: streamsBesideDBOS},
+		{Key: "ar", Title: "telemetry: with OpenTelemetry's metrics and traces, and without", run: telemetry},
 	}
 }
 
