@@ -11,41 +11,42 @@ import (
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
-// creation is an operation that creates executions. It has a span for each kind.
-type creation struct {
-	kind        string
-	lane        id.LaneID
-	flow        id.FlowID
-	begun       bool
-	traceparent string // of the last kind's span
+// creation is an operation that creates executions: the traceparent of each span it has begun, or "".
+type creation map[created]string
+
+// created are the executions of an operation that share a span.
+type created struct {
+	kind string
+	lane id.LaneID
+	flow id.FlowID // zero outside a flow
 }
 
 type creationKey struct{}
 
 // create is a middleware. It makes the spans of a creation, and leaves their contexts with the executions.
 func (o *engineObserver) create(ctx context.Context, spec *engine.ExecutionSpec) error {
-	c, ok := ctx.Value(creationKey{}).(*creation)
-	if !ok {
-		c = new(creation)
-	}
-	of := creation{kind: spec.Kind, lane: cmp.Or(spec.Lane, engine.DefaultLane), begun: true, traceparent: c.traceparent}
+	of := created{kind: spec.Kind, lane: cmp.Or(spec.Lane, engine.DefaultLane)}
 	if spec.Flow != nil {
 		of.flow = *spec.Flow
 	}
-	if of != *c {
-		of.traceparent = o.beginCreation(ctx, &of)
-		*c = of
+	c, _ := ctx.Value(creationKey{}).(creation)
+	text, begun := c[of]
+	if !begun {
+		text = o.beginCreation(ctx, of)
+		if c != nil {
+			c[of] = text
+		}
 	}
-	if c.traceparent != "" {
-		spec.Tags[TraceparentTag] = c.traceparent
+	if text != "" {
+		spec.Tags[TraceparentTag] = text
 	} else {
 		delete(spec.Tags, TraceparentTag) // of another execution, as a copy has it
 	}
 	return nil
 }
 
-// beginCreation makes the span of a kind, and returns its context.
-func (o *engineObserver) beginCreation(ctx context.Context, of *creation) string {
+// beginCreation makes a span, and returns its context.
+func (o *engineObserver) beginCreation(ctx context.Context, of created) string {
 	attrs := append(make([]attribute.KeyValue, 0, 6),
 		attribute.String(attrSystem, system),
 		attribute.String(attrOperation, spanCreate),
