@@ -26,5 +26,8 @@ func TestMetricsHaveDistinctNames(t *testing.T) {
 			t.Errorf("%s occurs twice", m.Name)
 		}
 		names[m.Name], names[m.Prometheus()] = true, true
+		if len(m.Labels) > len(labelKey{}) {
+			t.Errorf("%s has more labels than a key of its sets", m.Name)
+		}
 	}
 }

@@ -50,9 +50,12 @@ func (c *Core) BeginCreation(ctx context.Context) (derived context.Context) {
 	if c.Observer == nil {
 		return ctx
 	}
-	derived = ctx // after a panic
+	derived = ctx // after a panic, and without a context
 	defer c.observerPanics(ctx)
-	return c.Observer.BeginCreation(ctx)
+	if given := c.Observer.BeginCreation(ctx); given != nil {
+		derived = given
+	}
+	return derived
 }
 
 // observerPanics logs a panic of the observer, which fails no operation.

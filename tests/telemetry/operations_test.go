@@ -251,8 +251,15 @@ func (broken) Observe(context.Context, observe.Event) { panic("no telemetry") }
 func TestPanickingObserverOfEvents(t *testing.T) {
 	f := fixture.NewCloned(t)
 	var log strings.Builder
-	f.Engine = f.EngineOn(t, f.Pool, engine.Config{Observer: broken{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	adapted := false
+	f.Engine = f.EngineOn(t, f.Pool, engine.Config{
+		Observer: broken{}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Middleware: []engine.Middleware{func(ctx context.Context, _ *engine.ExecutionSpec) error { adapted = ctx != nil; return nil }},
+	})
 	x := f.Create(t)
+	if !adapted {
+		t.Error("the middleware has no context")
+	}
 	if _, err := f.Engine.Signal(t.Context(), engine.SignalSpec{Execution: x, Name: "go"}); err != nil {
 		t.Fatal(err)
 	}
