@@ -28,8 +28,9 @@ type Holding struct {
 // If the key is held already, the later end stays: Hold never shortens a hold, but can end it. It returns the end in
 // force, zero if the key is not held afterwards. The key need not be in use yet, and the empty key is a key too.
 //
-// Two kinds of executions with the key may run again during a hold: those that a claim takes during the call, and those
-// that keep their place because they lose their lease or are retried without a pause.
+// Some executions with the key may still start during a hold: with a place, if another transaction such as a claim locks
+// the execution during the call; and those that keep their place because they lose their lease or are retried without a
+// pause.
 //
 // Handlers use Job.HoldLimit of package worker.
 //

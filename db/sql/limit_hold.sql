@@ -5,7 +5,7 @@
 -- exist, and near if the instant is more than max_hold_ms ahead; then nothing changes. hold_until_ms is the end in
 -- force, 0 if the key is not held.
 --
--- Whoever admits at the key locks its row first and reads the end under the lock. So after this statement nothing is
+-- An admission at the key locks its row first and reads the end under the lock. So after this statement nothing is
 -- admitted until the commit, and afterwards nothing until the end.
 --
 -- Used by: limit.Hold.

@@ -7,7 +7,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/observe"
 )
 
-// observed counts equal events to report after a commit. The count of an [observe.Created] is that of its executions.
+// observed counts equal events to report after a commit. The count of an [observe.Created] counts its executions.
 type observed map[observe.Event]int
 
 // NoteCreated notes n new executions of a lane and kind.

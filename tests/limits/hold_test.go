@@ -220,6 +220,22 @@ func TestNothingIsAdmittedAfterAHold(t *testing.T) {
 	})
 }
 
+// A hold does not wait for a locked execution, which keeps its place. So it does not wait for claims either.
+func TestHoldPassesLockedExecutionsBy(t *testing.T) {
+	f := fixture.NewCloned(t)
+	kind := kindOf(f, atOnce(2))
+	known(t, f, kind, "acme")
+	locked := created(t, f.Engine, kind, sync{Tenant: "acme"}).ID
+	created(t, f.Engine, kind, sync{Tenant: "acme"})
+	tx := f.BeginTx(t)
+	fixture.LockExecution(t, tx, locked)
+	hold(t, f, f.Engine, "acme", time.Hour)
+	fixture.Commit(t, tx)
+	if got := wantClaimable(t, f, 1, "the locked one"); got[0].ID != locked {
+		t.Errorf("claimed %v, want %v", got[0].ID, locked)
+	}
+}
+
 // Until the commit of a hold in a caller's transaction its key admits nothing, also a new one, and other keys do. After a
 // rollback there was no hold.
 func TestHoldInATransaction(t *testing.T) {
@@ -245,7 +261,7 @@ func TestHoldInATransaction(t *testing.T) {
 	}
 }
 
-// A held key stands in nobody's way: schedules tick, executions that share another limit or a budget start, and the
+// A held key blocks nothing else: schedules tick, executions that share another limit or a budget start, and the
 // places of executions that are put back are free for others.
 func TestHeldKeyBlocksNoOthers(t *testing.T) {
 	f := fixture.NewCloned(t)
