@@ -25,7 +25,7 @@ func (f *endFlags) add(cmd *cobra.Command) {
 
 func (f *endFlags) given() bool { return f.span != 0 || f.until != "" }
 
-// check refuses both flags together, a negative time, and what is no instant.
+// check refuses both flags together, a negative time, and an --until that names no instant.
 func (f *endFlags) check(command string) (err error) {
 	if f.span < 0 || f.span > 0 && f.until != "" {
 		return &usageError{problem: command + " takes either --for or --until"}
