@@ -792,6 +792,12 @@ type FfWorkerRegistry struct {
 	FfxConcurrency *int32
 	// Whether it is shutting down: it claims no more and finishes its executions; NULL: not reported.
 	FfxStopping *bool
+	// Object: of each lane, the number of executions that it claimed in the ten minutes before its last heartbeat; NULL: not reported.
+	FfxStarted []byte
+	// Kinds of which it ran as many executions as it may at its last heartbeat, sorted; NULL: not reported.
+	FfxFullKinds []string
+	// Number of handlers that ran on at its last heartbeat although their context had ended; NULL: not reported.
+	FfxStuck *int32
 }
 
 // What happened to worker processes.

@@ -100,7 +100,10 @@ beaten AS (
     SET
         last_heartbeat_ms = greatest(w.last_heartbeat_ms, (SELECT now_ms FROM clock)),
         ffx_running = $6::integer,
-        ffx_stopping = $7::boolean
+        ffx_stopping = $7::boolean,
+        ffx_started = ($8::text)::jsonb,
+        ffx_full_kinds = $9::text[],
+        ffx_stuck = $10::integer
     FROM taken AS t
     WHERE
         w.ctid = t.row_id
@@ -131,6 +134,9 @@ type HeartbeatWorkerParams struct {
 	WorkerID         string
 	Running          int32
 	Stopping         bool
+	Started          string
+	FullKinds        []string
+	Stuck            int32
 }
 
 type HeartbeatWorkerRow struct {
@@ -155,6 +161,9 @@ func (q *Queries) HeartbeatWorker(ctx context.Context, db DBTX, arg HeartbeatWor
 		arg.WorkerID,
 		arg.Running,
 		arg.Stopping,
+		arg.Started,
+		arg.FullKinds,
+		arg.Stuck,
 	)
 	var i HeartbeatWorkerRow
 	err := row.Scan(&i.Busy, &i.ExpiresAtMs, &i.DrainedAtMs)
@@ -179,6 +188,8 @@ SELECT
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock))::boolean AS live,
     coalesce((
         SELECT p.paused_at_ms
@@ -226,6 +237,8 @@ type ListWorkersRow struct {
 	Running          int32
 	Concurrency      int32
 	Stopping         bool
+	FullKinds        []string
+	Stuck            int32
 	Live             bool
 	DrainedAtMs      int64
 }
@@ -268,6 +281,8 @@ func (q *Queries) ListWorkers(ctx context.Context, db DBTX, arg ListWorkersParam
 			&i.Running,
 			&i.Concurrency,
 			&i.Stopping,
+			&i.FullKinds,
+			&i.Stuck,
 			&i.Live,
 			&i.DrainedAtMs,
 		); err != nil {
@@ -364,7 +379,10 @@ registered AS (
         ffx_kinds = excluded.ffx_kinds,
         ffx_running = excluded.ffx_running,
         ffx_concurrency = excluded.ffx_concurrency,
-        ffx_stopping = excluded.ffx_stopping
+        ffx_stopping = excluded.ffx_stopping,
+        ffx_started = excluded.ffx_started,
+        ffx_full_kinds = excluded.ffx_full_kinds,
+        ffx_stuck = excluded.ffx_stuck
     WHERE
         w.worker_id = excluded.worker_id
         OR w.last_heartbeat_ms + w.liveness_ttl_ms <= excluded.last_heartbeat_ms

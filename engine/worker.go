@@ -3,9 +3,10 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"time"
 
@@ -65,6 +66,12 @@ type Heartbeat struct {
 	Worker   id.WorkerID // as registered
 	Running  int         // running executions
 	Stopping bool        // shutting down, without further claims
+
+	// Started has the executions claimed from each lane within the last ten minutes. Lanes without any may be missing.
+	Started map[id.LaneID]int
+
+	FullKinds []string // of which as many executions run as the worker runs at once
+	Stuck     int      // handlers that continue although their context has ended
 }
 
 // Presence is the state of a registration.
@@ -105,20 +112,17 @@ func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorke
 	if err := spec.Worker.Validate(); err != nil {
 		return params, core.InvalidBecause("WorkerRegistration.Worker", err)
 	}
-	switch {
-	case len(spec.Lanes) > MaxWorkerLanes:
+	if len(spec.Lanes) > MaxWorkerLanes {
 		return params, core.Invalid("WorkerRegistration.Lanes", fmt.Sprintf("%d lanes, limit %d", len(spec.Lanes), MaxWorkerLanes))
-	case len(spec.Kinds) > MaxWorkerLanes:
-		return params, core.Invalid("WorkerRegistration.Kinds", fmt.Sprintf("%d kinds, limit %d", len(spec.Kinds), MaxWorkerLanes))
 	}
 	lanes, err := core.LaneTexts(spec.Lanes, "WorkerRegistration.Lanes")
 	if err != nil {
 		return params, err
 	}
-	for i, kind := range spec.Kinds {
-		if err := core.CheckText(fmt.Sprintf("WorkerRegistration.Kinds[%d]", i), kind, core.MaxKind); err != nil {
-			return params, err
-		}
+	err = cmp.Or(core.CheckKinds("WorkerRegistration.Kinds", spec.Kinds), core.CheckCount("WorkerRegistration.Concurrency", spec.Concurrency),
+		core.CheckCount("WorkerRegistration.Running", spec.Running))
+	if err != nil {
+		return params, err
 	}
 	capabilities := id.NewCapabilities(spec.Capabilities...)
 	if err := capabilities.Validate(); err != nil {
@@ -128,10 +132,6 @@ func (e *Engine) registration(spec *WorkerRegistration) (params db.RegisterWorke
 	switch {
 	case len(lanes) == 0:
 		return params, core.Invalid("WorkerRegistration.Lanes", "is empty")
-	case spec.Concurrency < 0 || spec.Concurrency > math.MaxInt32:
-		return params, core.Invalid("WorkerRegistration.Concurrency", fmt.Sprintf("%d, not between 0 and %d", spec.Concurrency, math.MaxInt32))
-	case spec.Running < 0 || spec.Running > math.MaxInt32:
-		return params, core.Invalid("WorkerRegistration.Running", fmt.Sprintf("%d, not between 0 and %d", spec.Running, math.MaxInt32))
 	case ttl < time.Millisecond || ttl > MaxWorkerTTL:
 		return params, core.Invalid("WorkerRegistration.TTL", fmt.Sprintf("%v, not between 1ms and %v", ttl, MaxWorkerTTL))
 	}
@@ -149,6 +149,29 @@ func sortedTexts(texts []string) []string {
 	return slices.Compact(sorted)
 }
 
+// load checks the load, and returns the starts by lane as stored.
+func (b *Heartbeat) load() (string, error) {
+	if len(b.Started) > MaxWorkerLanes {
+		return "", core.Invalid("Heartbeat.Started", fmt.Sprintf("%d lanes, limit %d", len(b.Started), MaxWorkerLanes))
+	}
+	for _, lane := range slices.Sorted(maps.Keys(b.Started)) {
+		field := fmt.Sprintf("Heartbeat.Started[%q]", lane)
+		if err := lane.Validate(); err != nil {
+			return "", core.InvalidBecause(field, err)
+		}
+		if err := core.CheckCount(field, b.Started[lane]); err != nil {
+			return "", err
+		}
+	}
+	err := cmp.Or(core.CheckCount("Heartbeat.Running", b.Running), core.CheckCount("Heartbeat.Stuck", b.Stuck),
+		core.CheckKinds("Heartbeat.FullKinds", b.FullKinds))
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(b.Started)
+	return string(text), err
+}
+
 // HeartbeatWorker extends a registration by its TTL and stores the load.
 //
 // Errors: [fferr.ErrNotFound] if the worker is not registered, the TTL has passed, or another worker has the instance
@@ -162,13 +185,15 @@ func (e *Engine) HeartbeatWorker(ctx context.Context, beat Heartbeat) (Presence,
 	if err := beat.Worker.Validate(); err != nil {
 		return Presence{}, core.Wrap(op, core.InvalidBecause("worker", err))
 	}
-	if beat.Running < 0 || beat.Running > math.MaxInt32 {
-		return Presence{}, core.Wrap(op, core.Invalid("running", fmt.Sprintf("%d, not between 0 and %d", beat.Running, math.MaxInt32)))
+	started, err := beat.load()
+	if err != nil {
+		return Presence{}, core.Wrap(op, err)
 	}
 	return inPlain(ctx, e, op, func(conn db.DBTX) (Presence, error) {
 		row, err := e.c.Q.HeartbeatWorker(ctx, conn, db.HeartbeatWorkerParams{
 			NowMs: e.c.NowMs(), PartitionKey: beat.Instance.Partition(), Namespace: string(beat.Namespace), WorkerInstanceID: string(beat.Instance),
 			WorkerID: string(beat.Worker), Running: int32(beat.Running), Stopping: beat.Stopping,
+			Started: started, FullKinds: sortedTexts(beat.FullKinds), Stuck: int32(beat.Stuck),
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return Presence{}, beat.missing()

@@ -24,6 +24,9 @@ type RegisteredWorker struct {
 	Concurrency int  // most executions at once; 0 if not reported
 	Stopping    bool // shutting down
 
+	FullKinds []string // of which as many executions ran as the worker runs at once, in byte order
+	Stuck     int      // handlers that continued although their context had ended
+
 	RegisteredAt time.Time
 	HeartbeatAt  time.Time     // the last heartbeat
 	TTL          time.Duration // how long the worker is live after a heartbeat
@@ -93,7 +96,7 @@ func workerFrom(row *db.ListWorkersRow) RegisteredWorker {
 	w := RegisteredWorker{
 		WorkerName: WorkerName{Namespace: id.Namespace(row.Namespace), Instance: id.WorkerInstanceID(row.WorkerInstanceID)},
 		Worker:     id.WorkerID(row.WorkerID), Lanes: core.IDsOfLanes(row.Lanes), Capabilities: id.ParseCapabilities(row.CapabilitiesCSV),
-		Kinds: row.Kinds, Running: int(row.Running), Concurrency: int(row.Concurrency), Stopping: row.Stopping,
+		Kinds: row.Kinds, Running: int(row.Running), Concurrency: int(row.Concurrency), Stopping: row.Stopping, FullKinds: row.FullKinds, Stuck: int(row.Stuck),
 		RegisteredAt: time.UnixMilli(row.RegisteredAtMs), HeartbeatAt: time.UnixMilli(row.LastHeartbeatMs),
 		TTL: core.RetentionOf(row.LivenessTTLMs), Live: row.Live,
 	}

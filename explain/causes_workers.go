@@ -38,35 +38,79 @@ func (f *facts) claimable(waits bool) []Cause {
 
 // inLine counts the executions ahead.
 func (f *facts) inLine(waited time.Duration) Cause {
-	e := f.execution
+	e, l := f.execution, f.load()
 	ahead, byPriority := int(f.around.Ahead), int(f.around.ByPriority)
-	running, places := 0, 0
-	for i := range f.workers {
-		if w := &f.workers[i]; f.serves(w) {
-			running, places = running+int(w.Running), places+int(w.Concurrency)
-		}
-	}
 	c := Cause{
 		Code: InLine, Since: e.LastMutationAt, Certain: waited > late,
 		Facts: map[string]string{
 			"lane": string(e.Lane), "ahead": strconv.Itoa(ahead), "by_priority": strconv.Itoa(byPriority),
-			"running": strconv.Itoa(running), "places": strconv.Itoa(places),
+			"running": strconv.Itoa(l.running), "places": strconv.Itoa(l.places),
 		},
 	}
-	taken := fmt.Sprintf("%d of %d places of its workers are taken", running, places)
 	switch {
 	case ahead == 0:
 		c.Code = AboutToStart
-		c.Text = fmt.Sprintf("It is the first in lane %s; %s.", e.Lane, taken)
+		c.Text = fmt.Sprintf("It is the first in lane %s", e.Lane)
 	case byPriority == ahead:
 		c.Code = BehindPriority
-		c.Text = fmt.Sprintf("%s of lane %s %s ahead, by priority; %s.", count(ahead, "execution"), e.Lane, are(ahead), taken)
+		c.Text = fmt.Sprintf("%s of lane %s %s ahead, by priority", count(ahead, "execution"), e.Lane, are(ahead))
 		c.Do = []string{"ff execution priority " + e.ID.Short() + " 9000"}
 	default:
-		c.Text = fmt.Sprintf("%s of lane %s %s ahead, %d by priority; %s.", count(ahead, "execution"), e.Lane, are(ahead), byPriority, taken)
+		c.Text = fmt.Sprintf("%s of lane %s %s ahead, %d by priority", count(ahead, "execution"), e.Lane, are(ahead), byPriority)
 		c.Do = []string{"ff execution list --lane " + quoted(string(e.Lane)), "ff execution priority " + e.ID.Short() + " 9000"}
 	}
+	c.Text += fmt.Sprintf("; %d of %d places of its workers are taken", l.running, l.places)
+	if l.stuck > 0 {
+		c.Facts["stuck"] = strconv.Itoa(l.stuck)
+		c.Text += fmt.Sprintf(", %d by handlers that ignore the end of their context", l.stuck)
+		c.Do = append(c.Do, "ff worker list --lane "+quoted(string(e.Lane)))
+	}
+	c.Text += "."
+	if l.full == l.workers {
+		c.Facts["kind_full"] = strconv.Itoa(l.full)
+		c.Text += fmt.Sprintf(" All handlers of kind %s are taken.", e.Kind)
+	}
+	if l.perMinute > 0 {
+		c.Facts["starts_per_minute"] = strconv.FormatFloat(l.perMinute, 'f', 1, 64)
+		if ahead > 0 {
+			about := "about"
+			if ahead > bound {
+				about = "more than"
+			}
+			left := time.Duration(float64(ahead) / l.perMinute * float64(time.Minute))
+			c.Text += fmt.Sprintf(" At the rate of the last %s it starts in %s %s.", span(l.measured), about, span(left))
+		}
+	}
 	return c
+}
+
+// load is the load of the workers that could claim an execution.
+type load struct {
+	workers, running, places, stuck int
+	full                            int // workers whose handlers of the kind are taken
+
+	perMinute float64 // executions of the lane started in a minute
+	measured  time.Duration
+}
+
+// load adds up the workers. In its first minute a process has no rate.
+func (f *facts) load() (l load) {
+	for i := range f.workers {
+		w := &f.workers[i]
+		if !f.serves(w) {
+			continue
+		}
+		l.workers++
+		l.running, l.places, l.stuck = l.running+int(w.Running), l.places+int(w.Concurrency), l.stuck+int(w.Stuck)
+		if slices.Contains(w.FullKinds, f.execution.Kind) {
+			l.full++
+		}
+		if within := time.Duration(w.StartedWithinMs) * time.Millisecond; within >= time.Minute {
+			l.perMinute += float64(w.Started) / within.Minutes()
+			l.measured = max(l.measured, within)
+		}
+	}
+	return l
 }
 
 // serves reports whether a worker could claim the execution.

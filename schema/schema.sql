@@ -3543,7 +3543,10 @@ CREATE TABLE ff_worker_registry (
     ffx_kinds text[],
     ffx_running integer,
     ffx_concurrency integer,
-    ffx_stopping boolean
+    ffx_stopping boolean,
+    ffx_started jsonb,
+    ffx_full_kinds text[],
+    ffx_stuck integer
 );
 
 COMMENT ON TABLE ff_worker_registry IS 'Worker processes. One is alive while last_heartbeat_ms + liveness_ttl_ms is not past.';
@@ -3573,6 +3576,12 @@ COMMENT ON COLUMN ff_worker_registry.ffx_running IS 'Number of executions that i
 COMMENT ON COLUMN ff_worker_registry.ffx_concurrency IS 'Number of executions that it runs at once at most; NULL: not reported.';
 
 COMMENT ON COLUMN ff_worker_registry.ffx_stopping IS 'Whether it is shutting down: it claims no more and finishes its executions; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_started IS 'Object: of each lane, the number of executions that it claimed in the ten minutes before its last heartbeat; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_full_kinds IS 'Kinds of which it ran as many executions as it may at its last heartbeat, sorted; NULL: not reported.';
+
+COMMENT ON COLUMN ff_worker_registry.ffx_stuck IS 'Number of handlers that ran on at its last heartbeat although their context had ended; NULL: not reported.';
 
 CREATE TABLE ff_worker_registry_event (
     partition_key smallint NOT NULL,

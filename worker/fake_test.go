@@ -96,6 +96,9 @@ type beat struct {
 	call     string
 	running  int
 	stopping bool
+	started  int // in all lanes
+	full     []string
+	stuck    int
 }
 
 // call is one batch passed to the engine, or one claim: its size and lane.
@@ -240,7 +243,11 @@ func (f *fakeEngine) RegisterWorker(_ context.Context, w engine.WorkerRegistrati
 func (f *fakeEngine) HeartbeatWorker(_ context.Context, b engine.Heartbeat) (engine.Presence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.beat(beat{call: "heartbeat", running: b.Running, stopping: b.Stopping})
+	started := 0
+	for _, n := range b.Started {
+		started += n
+	}
+	return f.beat(beat{call: "heartbeat", running: b.Running, stopping: b.Stopping, started: started, full: b.FullKinds, stuck: b.Stuck})
 }
 
 func (f *fakeEngine) MarkWorkerDead(_ context.Context, _ engine.WorkerName, _ id.WorkerID, reason string) error {

@@ -261,6 +261,7 @@ func (f *fetcher) learnFrom(c *laneClaim) {
 	}
 	f.noteAnswer(l)
 	l.taken += len(c.claimed)
+	l.started.Add(int64(len(c.claimed)))
 	if l.due = len(c.claimed) == c.n; !l.due {
 		f.savesNothing(l)
 	}

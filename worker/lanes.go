@@ -18,6 +18,7 @@ type lane struct {
 	slots   limits               // of the kind and of the lane, if any
 	again   bool                 // another one has the same name, and logs the pauses
 	woken   atomic.Bool          // a notification reports work
+	started atomic.Int64         // executions claimed
 	looked  atomic.Pointer[bool] // result of the last poll by another goroutine, if not yet used: whether work is queued
 
 	// Fields of the fetcher's goroutine:

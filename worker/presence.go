@@ -34,13 +34,15 @@ type presence struct {
 	tried      bool // there may be a row
 	stopping   bool // the run ends
 	failing    warn.Repeated
+
+	before []starts // of the run's beginning and its beats, as far back as the window
 }
 
 // keepPresence registers the worker, reports its load until stop is closed, and then removes the worker from the
 // registry. Registration never affects leases: a worker runs even without registration. ctx is the run's context:
 // keepPresence reports the run's end at once, since running handlers may take a while.
 func (r *run) keepPresence(ctx context.Context, stop <-chan struct{}) {
-	p := &presence{run: r, name: engine.WorkerName{Instance: r.cfg.Instance}}
+	p := &presence{run: r, name: engine.WorkerName{Instance: r.cfg.Instance}, before: []starts{{at: time.Now()}}}
 	draining := ctx.Done()
 	for {
 		began := time.Now()
@@ -78,6 +80,7 @@ func (p *presence) beat() {
 	if p.registered {
 		now, err := p.settling.HeartbeatWorker(calling, engine.Heartbeat{
 			WorkerName: p.name, Worker: p.cfg.Worker, Running: p.running(), Stopping: p.stopping || p.life.draining.Load(),
+			Started: p.started(time.Now()), FullKinds: p.fullKinds(), Stuck: p.held.stuckNow(),
 		})
 		if !errors.Is(err, fferr.ErrNotFound) {
 			p.note(now, err, answers)
@@ -100,6 +103,44 @@ func (p *presence) registration() engine.WorkerRegistration {
 
 // running returns how many handlers run. More executions than that are queued.
 func (r *run) running() int { return max(0, min(int(r.load.Load()), r.cfg.handlers())) }
+
+// startsWindow is the time whose starts a heartbeat reports.
+const startsWindow = 10 * time.Minute
+
+// starts are the executions claimed from each lane up to a beat.
+type starts struct {
+	at time.Time
+	of map[id.LaneID]int64
+}
+
+// started returns the executions claimed from each lane within the window before now, and remembers this beat.
+func (p *presence) started(now time.Time) map[id.LaneID]int {
+	total := make(map[id.LaneID]int64)
+	for _, l := range p.lanes {
+		total[l.name] += l.started.Load()
+	}
+	p.before = append(p.before, starts{now, total})
+	for now.Sub(p.before[0].at) > startsWindow {
+		p.before = p.before[1:]
+	}
+	since := make(map[id.LaneID]int)
+	for lane, n := range total {
+		if n -= p.before[0].of[lane]; n > 0 {
+			since[lane] = int(n)
+		}
+	}
+	return since
+}
+
+// fullKinds returns the kinds of which as many executions run as may.
+func (r *run) fullKinds() (kinds []string) {
+	for kind, s := range r.slots {
+		if (limits{s}).free(1) == 0 {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
 
 // note acts on the answer to a heartbeat. If claims were answered since, they know better whether the worker is drained:
 // answers is their number before the heartbeat.

@@ -69,6 +69,49 @@ func TestWorkerRegistersReportsAndLeaves(t *testing.T) {
 	})
 }
 
+// A heartbeat has the starts of the last ten minutes, and the kinds whose handlers are all taken.
+func TestHeartbeatHasStartsAndFullKinds(t *testing.T) {
+	var release chan struct{}
+	setUp := func(w *Worker, f *fakeEngine) {
+		release = make(chan struct{})
+		slow := func(context.Context, Job[struct{}]) (struct{}, error) {
+			<-release
+			return struct{}{}, nil
+		}
+		Handle(w, engine.Kind[struct{}, struct{}]{Name: "slow"}, slow, Concurrency(2))
+		on(w, "quick", func(context.Context, Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
+		f.putMany(2, "slow")
+		f.putMany(5, "quick")
+	}
+	last := func(b *bubble) beat {
+		beats := b.seen().beats
+		return beats[len(beats)-1]
+	}
+	inBubble(t, Config{Concurrency: 10, LeaseTTL: time.Hour}, setUp, func(t *testing.T, b *bubble) {
+		b.pass(time.Minute)
+		if got := last(b); got.started != 7 || !slices.Equal(got.full, []string{"slow"}) {
+			t.Errorf("the heartbeat is %+v, want 7 starts, and all handlers of slow taken", got)
+		}
+		close(release)
+		b.pass(time.Minute)
+		b.eng.putMany(3, "quick")
+		b.wakeLane()
+		b.pass(time.Minute)
+		if got := last(b); got.started != 10 || len(got.full) != 0 {
+			t.Errorf("the heartbeat is %+v, want 10 starts, and no kind full", got)
+		}
+		b.pass(startsWindow - 2*time.Minute)
+		if got := last(b); got.started != 3 {
+			t.Errorf("the heartbeat is %+v, want the last 3 starts", got)
+		}
+		b.pass(startsWindow)
+		if got := last(b); got.started != 0 {
+			t.Errorf("the heartbeat is %+v, want no start", got)
+		}
+		b.stop()
+	})
+}
+
 // A worker whose row was deleted registers again with its next heartbeat.
 func TestSweptWorkerRegistersAgain(t *testing.T) {
 	swept := false

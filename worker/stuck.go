@@ -63,6 +63,18 @@ func (h *holding) stuck(now time.Time, after time.Duration, isOver func(*task) b
 	return stuck
 }
 
+// stuckNow returns how many handlers are stuck.
+func (h *holding) stuckNow() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.tasks {
+		if t.saidStuck && t.goroutine.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // reportStuck logs and counts handlers that are stuck.
 func (r *run) reportStuck(stuck []*task, now time.Time) {
 	stacks := allStacks()

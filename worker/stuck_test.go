@@ -45,6 +45,9 @@ func TestHandlersThatIgnoreTheirContextAreLogged(t *testing.T) {
 		if n := b.StuckHandlers(); n != 2 {
 			t.Errorf("%d are reported, want 2", n)
 		}
+		if beats := b.seen().beats; beats[len(beats)-1].stuck != 2 {
+			t.Errorf("the last heartbeat is %+v, want two stuck handlers", beats[len(beats)-1])
+		}
 		close(release)
 		b.pass(time.Second)
 		b.stop()

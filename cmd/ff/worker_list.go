@@ -35,6 +35,8 @@ type workerView struct {
 	State        string              `json:"state"` // running, draining, drained, stopping or gone
 	Running      int                 `json:"running"`
 	Concurrency  int                 `json:"concurrency"`
+	FullKinds    []string            `json:"full_kinds,omitempty"` // all handlers of the kind are taken
+	Stuck        int                 `json:"stuck,omitempty"`      // handlers that ignore the end of their context
 	Lanes        []id.LaneID         `json:"lanes"`
 	Kinds        []string            `json:"kinds"`
 	Capabilities []string            `json:"capabilities"`
@@ -49,6 +51,7 @@ type workerView struct {
 func newWorkerView(w *engine.RegisteredWorker) workerView {
 	return workerView{
 		Instance: w.Instance, Pool: w.Worker, Namespace: w.Namespace, State: workerStateOf(w), Running: w.Running, Concurrency: w.Concurrency,
+		FullKinds: w.FullKinds, Stuck: w.Stuck,
 		Lanes: w.Lanes, Kinds: w.Kinds, Capabilities: w.Capabilities, RegisteredAt: timestamp(w.RegisteredAt),
 		HeartbeatAt: timestamp(w.HeartbeatAt), TTLSeconds: w.TTL.Seconds(), DrainedSince: timestamp(w.DrainedSince), heartbeat: w.HeartbeatAt,
 	}
@@ -70,10 +73,14 @@ func workerStateOf(w *engine.RegisteredWorker) string {
 }
 
 func (v *workerView) load() string {
-	if v.Concurrency == 0 {
-		return fmt.Sprint(v.Running)
+	load := fmt.Sprint(v.Running)
+	if v.Concurrency > 0 {
+		load += fmt.Sprintf("/%d", v.Concurrency)
 	}
-	return fmt.Sprintf("%d/%d", v.Running, v.Concurrency)
+	if v.Stuck > 0 {
+		load += fmt.Sprintf(", %d stuck", v.Stuck)
+	}
+	return load
 }
 
 func (a *app) workerListCommand() *cobra.Command {
@@ -232,6 +239,9 @@ func (v *workerView) facts() string {
 		{"capabilities", none(joined(v.Capabilities))},
 		{"registered", v.RegisteredAt},
 		{"last seen", v.HeartbeatAt},
+	}
+	if len(v.FullKinds) > 0 {
+		facts = append(facts, fact{"kinds taken", printable(joined(v.FullKinds))}) // all handlers
 	}
 	if v.DrainedSince != "" {
 		facts = append(facts, fact{"drained since", v.DrainedSince})

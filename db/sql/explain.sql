@@ -487,6 +487,10 @@ SELECT
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
+    least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
+    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
     (e.lane_id = ANY (w.lanes))::boolean AS claims,
     EXISTS (

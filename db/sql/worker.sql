@@ -44,7 +44,10 @@ registered AS (
         ffx_kinds = excluded.ffx_kinds,
         ffx_running = excluded.ffx_running,
         ffx_concurrency = excluded.ffx_concurrency,
-        ffx_stopping = excluded.ffx_stopping
+        ffx_stopping = excluded.ffx_stopping,
+        ffx_started = excluded.ffx_started,
+        ffx_full_kinds = excluded.ffx_full_kinds,
+        ffx_stuck = excluded.ffx_stuck
     WHERE
         w.worker_id = excluded.worker_id
         OR w.last_heartbeat_ms + w.liveness_ttl_ms <= excluded.last_heartbeat_ms
@@ -119,7 +122,10 @@ beaten AS (
     SET
         last_heartbeat_ms = greatest(w.last_heartbeat_ms, (SELECT now_ms FROM clock)),
         ffx_running = @running::integer,
-        ffx_stopping = @stopping::boolean
+        ffx_stopping = @stopping::boolean,
+        ffx_started = (@started::text)::jsonb,
+        ffx_full_kinds = @full_kinds::text[],
+        ffx_stuck = @stuck::integer
     FROM taken AS t
     WHERE
         w.ctid = t.row_id
@@ -198,6 +204,8 @@ SELECT
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > (SELECT now_ms FROM clock))::boolean AS live,
     coalesce((
         SELECT p.paused_at_ms

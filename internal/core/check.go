@@ -67,6 +67,30 @@ func CheckText(field, value string, limit int) error {
 	return nil
 }
 
+// CheckCount refuses a count that no column of 32 bits can have.
+func CheckCount(field string, n int) error {
+	if n < 0 || n > math.MaxInt32 {
+		return Invalid(field, fmt.Sprintf("%d, not between 0 and %d", n, math.MaxInt32))
+	}
+	return nil
+}
+
+// maxKinds limits the kinds that a worker reports.
+const maxKinds = 10_000
+
+// CheckKinds refuses too many kinds, and kinds that no execution can have.
+func CheckKinds(field string, kinds []string) error {
+	if len(kinds) > maxKinds {
+		return Invalid(field, fmt.Sprintf("%d kinds, limit %d", len(kinds), maxKinds))
+	}
+	for i, kind := range kinds {
+		if err := CheckText(fmt.Sprintf("%s[%d]", field, i), kind, MaxKind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Instant converts an optional time to milliseconds, 0 for none.
 func Instant(field string, t time.Time) (int64, error) {
 	if t.IsZero() {

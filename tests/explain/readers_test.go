@@ -51,6 +51,7 @@ var scenarios = []struct {
 	{"AUsedUpBudgetIsNamed", aUsedUpBudgetIsNamed},
 	{"MissingWorkersAreNamed", missingWorkersAreNamed},
 	{"ExecutionsInLineAreCounted", executionsInLineAreCounted},
+	{"TheLoadOfWorkersIsNamed", theLoadOfWorkersIsNamed},
 	{"ALostQueueEntryIsNoticed", aLostQueueEntryIsNoticed},
 	{"RoutesAndLanesBlock", routesAndLanesBlock},
 	{"AGrantNamesItsWorker", aGrantNamesItsWorker},

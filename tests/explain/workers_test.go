@@ -64,6 +64,49 @@ func executionsInLineAreCounted(t *testing.T, f *place) {
 	want(t, f, second, explain.InLine, true, "2 executions of lane", "1 by priority")
 }
 
+// The heartbeats tell how fast a lane moves, whether all handlers of the kind are taken, and which handlers are stuck.
+func theLoadOfWorkersIsNamed(t *testing.T, f *place) {
+	registered(t, f, []string{"resize", "mail"})
+	first := f.Create(t, kind("resize"))
+	for range 30 {
+		f.Create(t, kind("resize"))
+	}
+	last := f.Create(t, kind("resize"))
+	beat := func(after time.Duration, change func(*engine.Heartbeat)) {
+		t.Helper()
+		f.Advance(after)
+		b := f.Beat(2)
+		change(&b)
+		if _, err := f.HeartbeatWorker(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(10*time.Second, func(b *engine.Heartbeat) { b.Started = map[id.LaneID]int{f.Lane: 50} })
+	if c := want(t, f, last, explain.InLine, true); c.Facts["starts_per_minute"] != "" {
+		t.Errorf("a rate after ten seconds: %+v", c)
+	}
+	for range 5 {
+		beat(20*time.Second, func(*engine.Heartbeat) {})
+	}
+	beat(10*time.Second, func(b *engine.Heartbeat) {
+		b.Started, b.FullKinds, b.Stuck = map[id.LaneID]int{f.Lane: 20, "other": 900}, []string{"resize"}, 1
+	})
+	c := want(t, f, last, explain.InLine, true, "31 executions of lane", "2 of 2 places of its workers are taken, 1 by handlers that ignore the end of their context.",
+		"All handlers of kind resize are taken.", "At the rate of the last 2 min it starts in about 3 min.")
+	for fact, value := range map[string]string{"starts_per_minute": "10.0", "kind_full": "1", "stuck": "1"} {
+		if c.Facts[fact] != value {
+			t.Errorf("%s is %q, want %q", fact, c.Facts[fact], value)
+		}
+	}
+	want(t, f, first, explain.AboutToStart, true, "It is the first in lane", "All handlers of kind resize are taken.")
+	f.Register(t, func(w *engine.WorkerRegistration) {
+		w.Instance, w.Concurrency, w.Kinds = id.WorkerInstanceID(f.Name+"-2"), 3, nil
+	})
+	if c := want(t, f, last, explain.InLine, true, "2 of 5 places"); c.Facts["kind_full"] != "" {
+		t.Errorf("one of two workers has a free handler: %+v", c)
+	}
+}
+
 func aLostQueueEntryIsNoticed(t *testing.T, f *place) {
 	registered(t, f, nil)
 	x := f.Create(t)

@@ -239,6 +239,7 @@ func limited(value string) string {
 // added are columns, tables and functions that the former schema had not.
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_trace", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
+	"ff_worker_registry.ffx_started", "ff_worker_registry.ffx_full_kinds", "ff_worker_registry.ffx_stuck",
 	"ffx_pruned_member", "ffx_waiting", "ffx_pause.until_ms", "ffx_job.succeeded_at_ms", "ffx_job.failed_at_ms", "ffx_job.error",
 	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_attempt_type()", "ffx_attempt_policy()", "ffx_ff_flow_summary_dependent_idx",
 }

@@ -436,3 +436,42 @@ func TestDrainWorkersByPoolAndLane(t *testing.T) {
 		}
 	}
 }
+
+// A heartbeat stores the load, and an invalid field is named with its limit. A new registration has reported nothing yet.
+func TestHeartbeatStoresTheLoad(t *testing.T) {
+	f := fixture.New(t)
+	f.Register(t)
+	for _, test := range []struct {
+		change func(*engine.Heartbeat)
+		field  string
+		says   string
+	}{
+		{func(b *engine.Heartbeat) { b.Running = -1 }, "Heartbeat.Running", "-1"},
+		{func(b *engine.Heartbeat) { b.Stuck = -1 }, "Heartbeat.Stuck", "-1"},
+		{func(b *engine.Heartbeat) { b.Started = map[id.LaneID]int{"": 1} }, `Heartbeat.Started[""]`, "Empty"},
+		{func(b *engine.Heartbeat) { b.Started = map[id.LaneID]int{"a": -1} }, `Heartbeat.Started["a"]`, "-1, not between 0 and 2147483647"},
+		{func(b *engine.Heartbeat) { b.FullKinds = make([]string, 10_001) }, "Heartbeat.FullKinds", "10001 kinds, limit 10000"},
+		{func(b *engine.Heartbeat) { b.FullKinds = []string{strings.Repeat("k", 256)} }, "Heartbeat.FullKinds[0]", "256 bytes, limit 255"},
+	} {
+		b := f.Beat(1)
+		test.change(&b)
+		_, err := f.HeartbeatWorker(t.Context(), b)
+		var input *fferr.InputError
+		if !errors.As(err, &input) || input.Field != test.field || !strings.Contains(input.Reason, test.says) {
+			t.Errorf("%s %s: %v", test.field, test.says, err)
+		}
+	}
+	b := f.Beat(7)
+	b.FullKinds, b.Stuck = []string{"resize", "mail", "mail"}, 2
+	if _, err := f.HeartbeatWorker(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w := listed(t, f)[0]
+	if w.Running != 7 || w.Stuck != 2 || !slices.Equal(w.FullKinds, []string{"mail", "resize"}) {
+		t.Errorf("listed %+v", w)
+	}
+	f.Register(t)
+	if w := listed(t, f)[0]; w.Stuck != 0 || len(w.FullKinds) != 0 {
+		t.Errorf("registered again: %+v", w)
+	}
+}
