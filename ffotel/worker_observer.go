@@ -23,6 +23,7 @@ type workerObserver struct {
 	tracer trace.Tracer
 	parent bool
 	next   worker.Observer // nil: none
+	spans  runSpans
 }
 
 func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
@@ -51,23 +52,16 @@ func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (co
 // startRun starts the span of a handler's run. A span that is not sampled costs little.
 func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (context.Context, trace.Span) {
 	creator := work.Tags[TraceparentTag]
-	options := append(make([]trace.SpanStartOption, 0, 3), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		attribute.String(attrSystem, system),
-		attribute.String(attrOperation, spanProcess),
-		attribute.String(attrOperationType, "process"),
-		attribute.String(attrDestination, string(work.Lease.Lane)),
-		attribute.String(attrKind, work.Kind),
-	))
 	parent := trace.SpanContext{}
 	if o.parent {
 		parent = spanContextOf(creator)
 	}
+	of := o.spans.of(work.Lease.Lane, work.Kind)
+	options := of.root
 	if parent.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-	} else {
-		options = append(options, trace.WithNewRoot())
+		ctx, options = trace.ContextWithRemoteSpanContext(ctx, parent), of.child
 	}
-	ctx, span := o.tracer.Start(ctx, spanProcess+" "+work.Kind, options...)
+	ctx, span := o.tracer.Start(ctx, of.name, options...)
 	if !span.IsRecording() {
 		return ctx, span
 	}
