@@ -164,7 +164,7 @@ func (f *facts) locked() []Cause {
 	if ms := f.around.LockedForMs; ms >= 0 { // negative without the rights to see the age
 		age := time.Duration(ms) * time.Millisecond
 		transaction += " for " + span(age)
-		c.Since, c.Certain = f.at().Add(-age), age > late
+		c.Since, c.Certain = f.at().Add(-age), min(age, f.at().Sub(f.execution.LastMutationAt)) > late
 	}
 	holds := fmt.Sprintf("Session %d (%s%s) holds its row", f.around.LockedBy, name, transaction)
 	if n := int(f.around.LockSharers); n > 0 {
