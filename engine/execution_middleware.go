@@ -17,7 +17,8 @@ import (
 //	}
 //
 // ctx is the creation's; in a handler, usually the handler's. Defaults are not filled in yet. Tags is a copy and never nil.
-// Don't change ID and Flow. The values behind Payload and Policy may be shared: replace them, don't modify them.
+// Don't change ID and Flow, and don't keep spec. The values behind Payload and Policy may be shared: replace them, don't
+// modify them.
 //
 // An error refuses the creation with [fferr.ErrInvalidInput], and [errors.Is] finds the error itself. In a flow or a call
 // the error refuses all executions, otherwise one.
@@ -29,9 +30,9 @@ func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []Executio
 		return specs
 	}
 	ctx = e.c.BeginCreation(ctx)
-	adapted := make([]ExecutionSpec, len(specs))
-	for i := range specs {
-		adapted[i] = e.adapt(ctx, specs[i])
+	adapted := slices.Clone(specs)
+	for i := range adapted {
+		e.adapt(ctx, &adapted[i])
 	}
 	return adapted
 }
@@ -48,21 +49,20 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 		if !node.Execution.IsZero() || node.Spec.Flow != nil { // an existing execution, or the node is refused
 			continue
 		}
-		spec := node.Spec
-		if spec.Flow = &member; spec.ID.IsZero() {
-			spec.ID = e.NodeID(flow, node.Key)
+		own := node.Spec.ID
+		if node.Spec.Flow = &member; own.IsZero() {
+			node.Spec.ID = e.NodeID(flow, node.Key)
 		}
-		spec = e.adapt(ctx, spec)
-		spec.Flow, spec.ID = nil, node.Spec.ID
-		node.Spec = spec
+		e.adapt(ctx, &node.Spec)
+		node.Spec.Flow, node.Spec.ID = nil, own
 	}
 	return nodes
 }
 
 // adapt passes a spec through the middleware. A refusal becomes the spec's mistake.
-func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
+func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec) {
 	if spec.mistake != nil {
-		return spec
+		return
 	}
 	x, flow := spec.ID, spec.Flow
 	if flow != nil {
@@ -72,7 +72,7 @@ func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
 		spec.Tags = make(map[string]string)
 	}
 	for _, middleware := range e.cfg.Middleware {
-		if err := middleware(ctx, &spec); err != nil {
+		if err := middleware(ctx, spec); err != nil {
 			spec.mistake = core.InvalidBecause("Config.Middleware", err)
 			break
 		}
@@ -81,5 +81,4 @@ func (e *Engine) adapt(ctx context.Context, spec ExecutionSpec) ExecutionSpec {
 		spec.mistake = core.Invalid("Config.Middleware", "changed the id or the flow of an execution")
 	}
 	spec.Flow = flow // the same pointer, so specs stay alike
-	return spec
 }
