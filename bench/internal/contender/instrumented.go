@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
+	untraced "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/ffotel"
@@ -12,11 +13,13 @@ import (
 )
 
 // Instrumented returns the worker with telemetry, on the same database. The given share of the traces has spans, which a
-// batching processor drops. The metrics are not read.
+// batching processor drops; with 0 there is no tracer. The metrics are not read.
 func (w *Worker) Instrumented(note string, traces float64) (*Worker, error) {
 	opts := ffotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))}
-	sampler := trace.ParentBased(trace.TraceIDRatioBased(traces))
-	opts.TracerProvider = trace.NewTracerProvider(trace.WithSampler(sampler), trace.WithBatcher(nowhere{}))
+	if opts.TracerProvider = untraced.NewTracerProvider(); traces > 0 {
+		sampler := trace.ParentBased(trace.TraceIDRatioBased(traces))
+		opts.TracerProvider = trace.NewTracerProvider(trace.WithSampler(sampler), trace.WithBatcher(nowhere{}))
+	}
 	cfg := engine.Config{Log: w.log}
 	if err := ffotel.Instrument(&cfg, nil, opts); err != nil {
 		return nil, err
