@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/fftest"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/worker"
@@ -188,14 +190,43 @@ func TestRefusedAndNestedParts(t *testing.T) {
 
 // A panic and a Goexit end a part, and then the run.
 func TestPartsEndByPanics(t *testing.T) {
+	for leave, outcome := range map[string]string{"panic": "panic: broken, transient panic", "Goexit": "handler called runtime.Goexit, transient "} {
+		t.Run(leave, func(t *testing.T) {
+			k, d := observed(t, func(ctx context.Context, job job) (string, error) {
+				return worker.Step(ctx, job, "a", func(context.Context) (string, error) {
+					if leave == "Goexit" {
+						runtime.Goexit()
+					}
+					panic("broken")
+				})
+			})
+			d.about = func(r worker.Report) string { return fmt.Sprintf(": %v, %s %s", r.Err, r.Class, r.Category) }
+			fftest.Create(k.Kit, ordered, struct{}{}, policed(&policy.Retry{MaxRetries: policy.NoRetries}))
+			k.Drain()
+			d.want(t, "run order", `order > step "a"`, `step "a": the part panicked or called runtime.Goexit`, "order is failed: "+outcome)
+		})
+	}
+}
+
+// A step whose lease was revoked meanwhile stores nothing, and its part ends with that error.
+func TestPartsEndWithTheirLease(t *testing.T) {
+	var k *fixture.Kit
+	runs := 0
 	k, d := observed(t, func(ctx context.Context, job job) (string, error) {
-		return worker.Step(ctx, job, "a", func(context.Context) (string, error) { panic("broken") })
+		return worker.Step(ctx, job, "a", func(ctx context.Context) (string, error) {
+			if runs++; runs > 1 {
+				return "again", nil
+			}
+			_, err := operator.Revoke(context.WithoutCancel(ctx), k.Engine, operator.RevokeSpec{ID: job.ID, Reason: "the host is gone"})
+			return "once", err
+		})
 	})
-	d.about = func(r worker.Report) string { return fmt.Sprintf(": %v, %s %s", r.Err, r.Class, r.Category) }
-	fftest.Create(k.Kit, ordered, struct{}{}, policed(&policy.Retry{MaxRetries: policy.NoRetries}))
+	x := fftest.Create(k.Kit, ordered, struct{}{}).ID
 	k.Drain()
-	d.want(t, "run order", `order > step "a"`, `step "a": the part panicked or called runtime.Goexit`,
-		"order is failed: panic: broken, transient panic")
+	d.hide(regexp.MustCompile(`execution \{.*?\}:[0-9a-f-]+`))
+	d.want(t, "run order", `order > step "a"`, `step "a": step "a": lease lost: record steps: X attempt 0: stale lease`, "order is abandoned",
+		"run order", `order > step "a"`, `step "a": ended`, "order is completed")
+	fftest.RequireResult(t, k.Kit, ordered, x, "again")
 }
 
 // Parallel steps are parts of their own.
