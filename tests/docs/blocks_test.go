@@ -2,16 +2,20 @@ package docs
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/scanner"
 	"go/token"
+	"go/types"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,18 +32,13 @@ var shownImports = []string{
 const given = `ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, w *worker.Worker, tx pgx.Tx, ` +
 	`lease engine.Lease, execution id.ExecutionID, flow id.FlowID, order []byte, t *testing.T, kit *fftest.Kit`
 
-// TestDocsGoBlocksCompile compiles every block of Go in the documents. A fragment becomes the body of a function that has the
-// usual variables; it leaves nothing out.
+// TestDocsGoBlocksCompile checks every block of Go in the documents as the compiler does. A fragment becomes the body of a function
+// that has the usual variables; it leaves nothing out.
 func TestDocsGoBlocksCompile(t *testing.T) {
 	t.Parallel()
-	overlay := map[string]map[string]string{"Replace": {}}
-	var packages []string
-	place := make(map[string]string) // where each package comes from
-	examples, err := filepath.Abs(filepath.Join(root, "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
+	files := token.NewFileSet()
+	imported := make(map[string]bool)
+	var programs []*ast.File
 	for _, d := range documents(t) {
 		for _, block := range d.blocks() {
 			if block.language != "go" {
@@ -55,37 +54,45 @@ func TestDocsGoBlocksCompile(t *testing.T) {
 				t.Errorf("%s: %v", where, err)
 				continue
 			}
-			name := fmt.Sprintf("shown%d", len(place))
-			written := filepath.Join(folder, name+".go")
-			if err := os.WriteFile(written, program, 0o600); err != nil {
-				t.Fatal(err)
+			file, err := parser.ParseFile(files, path.Base(where), program, parser.SkipObjectResolution)
+			if err != nil {
+				t.Errorf("%s: %v", where, err)
+				continue
 			}
-			overlay["Replace"][filepath.Join(examples, name, "main.go")] = written
-			place["./examples/"+name] = where
-			packages = append(packages, "./examples/"+name)
+			for _, spec := range file.Imports {
+				imported[strings.Trim(spec.Path.Value, `"`)] = true
+			}
+			programs = append(programs, file)
 		}
 	}
-	if len(place) == 0 {
+	if len(programs) == 0 {
 		t.Fatal("no document shows any Go")
 	}
-	replaced, err := json.Marshal(overlay)
+	check := types.Config{
+		Importer: importer.ForCompiler(files, "gc", exports(t, slices.Sorted(maps.Keys(imported)))),
+		Error:    func(err error) { t.Error(err) },
+	}
+	for _, program := range programs {
+		_, _ = check.Check("shown", files, []*ast.File{program}, nil) // Error has the errors
+	}
+}
+
+// exports compiles packages, and returns what opens the types of each and of those they import.
+func exports(t *testing.T, packages []string) importer.Lookup {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
+	list.Dir = root
+	list.Stderr = t.Output()
+	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlaid := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(overlaid, replaced, 0o600); err != nil {
-		t.Fatal(err)
+	written := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		written[name] = file
 	}
-	// list -export compiles, and does not link.
-	build := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-overlay", overlaid}, packages...)...)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		text := string(out)
-		for name, where := range place {
-			text = strings.ReplaceAll(text, module+strings.TrimPrefix(name, "."), where)
-		}
-		t.Errorf("%v\n%s", err, text)
-	}
+	return func(name string) (io.ReadCloser, error) { return os.Open(written[name]) }
 }
 
 // elision returns the first mark in a block, outside of comments and strings, of something that is left out.
