@@ -710,6 +710,96 @@ func (q *Queries) ListHindrances(ctx context.Context, db DBTX, arg ListHindrance
 	return items, nil
 }
 
+const listLaneHeads = `-- name: ListLaneHeads :many
+SELECT
+    l.lane_id::text AS lane_id,
+    ffx_now_ms($1)::bigint AS now_ms,
+    coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
+    coalesce(h.reason, '')::text AS pause_reason,
+    coalesce(h.until_ms, 0)::bigint AS paused_until_ms,
+    coalesce(r.partition_key, 0)::smallint AS partition_key,
+    r.execution_id,
+    coalesce(r.kind, '')::text AS kind,
+    coalesce(r.required_capabilities, '{}')::text[] AS required_capabilities,
+    coalesce(e.ffx_last_mutation_at_ms, 0)::bigint AS since_ms
+FROM unnest($2::text[]) AS l (lane_id)
+LEFT JOIN ffx_pause AS h
+    ON h.subject = 'lane'
+    AND h.name = l.lane_id
+    AND (h.until_ms <= ffx_now_ms($1)) IS NOT TRUE
+LEFT JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.kind,
+        t.required_capabilities
+    FROM ffx_ready AS t
+    WHERE t.lane_id = l.lane_id
+    ORDER BY
+        t.rank,
+        t.created_at_ms,
+        t.execution_id
+    LIMIT 1
+) AS r ON true
+LEFT JOIN ff_exec_core AS e
+    ON e.partition_key = r.partition_key
+    AND e.execution_id = r.execution_id
+`
+
+type ListLaneHeadsParams struct {
+	NowMs *int64
+	Lanes []string
+}
+
+type ListLaneHeadsRow struct {
+	LaneID               string
+	NowMs                int64
+	PausedAtMs           int64
+	PauseReason          string
+	PausedUntilMs        int64
+	PartitionKey         int16
+	ExecutionID          pgtype.UUID
+	Kind                 string
+	RequiredCapabilities []string
+	SinceMs              int64
+}
+
+// ListLaneHeads returns lanes with their pauses and the execution that is claimed next, if any. paused_at_ms is 0 unless the lane is
+// paused, and execution_id is NULL unless an execution is claimable.
+//
+// Used by: explain.Lanes.
+// Locks: none. Spans partitions.
+func (q *Queries) ListLaneHeads(ctx context.Context, db DBTX, arg ListLaneHeadsParams) ([]ListLaneHeadsRow, error) {
+	rows, err := db.Query(ctx, listLaneHeads, arg.NowMs, arg.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLaneHeadsRow
+	for rows.Next() {
+		var i ListLaneHeadsRow
+		if err := rows.Scan(
+			&i.LaneID,
+			&i.NowMs,
+			&i.PausedAtMs,
+			&i.PauseReason,
+			&i.PausedUntilMs,
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.Kind,
+			&i.RequiredCapabilities,
+			&i.SinceMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listWorkersAround = `-- name: ListWorkersAround :many
 SELECT
     w.worker_instance_id,
@@ -807,6 +897,93 @@ func (q *Queries) ListWorkersAround(ctx context.Context, db DBTX, arg ListWorker
 			&i.Stuck,
 			&i.Live,
 			&i.Claims,
+			&i.Drained,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listWorkersOfLanes = `-- name: ListWorkersOfLanes :many
+SELECT
+    w.worker_instance_id,
+    w.lanes,
+    w.capabilities_csv,
+    w.last_heartbeat_ms,
+    coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
+    coalesce(w.ffx_running, 0)::integer AS running,
+    coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
+    coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
+    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
+    EXISTS (
+        SELECT
+        FROM ffx_pause AS p
+        WHERE
+            p.subject = 'worker'
+            AND p.name = w.worker_instance_id
+    ) AS drained
+FROM ff_worker_registry AS w
+CROSS JOIN (SELECT ffx_now_ms($1) AS now_ms) AS n
+WHERE w.lanes && $2::text[]
+ORDER BY
+    live DESC,
+    w.worker_instance_id COLLATE "C"
+LIMIT 1000
+`
+
+type ListWorkersOfLanesParams struct {
+	NowMs *int64
+	Lanes []string
+}
+
+type ListWorkersOfLanesRow struct {
+	WorkerInstanceID string
+	Lanes            []string
+	CapabilitiesCSV  string
+	LastHeartbeatMs  int64
+	Kinds            []string
+	Running          int32
+	Concurrency      int32
+	Stopping         bool
+	Stuck            int32
+	FullKinds        []string
+	Live             bool
+	Drained          bool
+}
+
+// ListWorkersOfLanes returns up to 1,000 registered workers of some lanes, live ones first. The table has a row for each process, so
+// it is read whole.
+//
+// Used by: explain.Lanes.
+// Locks: none. Spans partitions.
+func (q *Queries) ListWorkersOfLanes(ctx context.Context, db DBTX, arg ListWorkersOfLanesParams) ([]ListWorkersOfLanesRow, error) {
+	rows, err := db.Query(ctx, listWorkersOfLanes, arg.NowMs, arg.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWorkersOfLanesRow
+	for rows.Next() {
+		var i ListWorkersOfLanesRow
+		if err := rows.Scan(
+			&i.WorkerInstanceID,
+			&i.Lanes,
+			&i.CapabilitiesCSV,
+			&i.LastHeartbeatMs,
+			&i.Kinds,
+			&i.Running,
+			&i.Concurrency,
+			&i.Stopping,
+			&i.Stuck,
+			&i.FullKinds,
+			&i.Live,
 			&i.Drained,
 		); err != nil {
 			return nil, err

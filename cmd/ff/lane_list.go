@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/explain"
 	"github.com/flowfabric/flowfabric-go/id"
 )
 
@@ -23,7 +25,8 @@ func (a *app) laneListCommand() *cobra.Command {
 many are delayed, blocked, held and active, and how many ended within the last minute. A + means that
 there may be more. Held executions wait for a budget or limit, for a signal or called executions, or for
 upstreams or the execution before them in a sequence: a line below has the reasons if nothing else is on
-the lane. Reasons for paused lanes are printed below.`,
+the lane. Lines below also say what holds up the next execution of a lane: a pause, missing workers, or
+workers without a free place.`,
 		Example: `  ff lane list
   ff lane list --json | jq '.lanes[] | select(.waiting.n > 1000)'`,
 		Args: noArgs,
@@ -39,6 +42,9 @@ the lane. Reasons for paused lanes are printed below.`,
 						return err
 					}
 					view.Lanes = append(view.Lanes, newLaneView(lane))
+				}
+				if err := view.explain(ctx, eng); err != nil {
+					return err
 				}
 				if asJSON {
 					return a.writeJSON(view)
@@ -73,6 +79,8 @@ type laneView struct {
 	Dependent      countView `json:"dependent"`
 	EndedPerMinute float64   `json:"ended_per_minute"`
 
+	Causes []causeView `json:"causes,omitempty"` // why the next execution does not start
+
 	since time.Time
 }
 
@@ -97,6 +105,24 @@ func newLaneView(l engine.LaneSummary) laneView {
 		Limited: countView(l.Limited), Suspended: countView(l.Suspended), Dependent: countView(l.Dependent),
 		EndedPerMinute: l.EndedPerMinute, since: l.WaitingSince,
 	}
+}
+
+// explain sets the causes of the lanes.
+func (v *lanesView) explain(ctx context.Context, eng *engine.Engine) error {
+	for page := range slices.Chunk(v.Lanes, explain.MaxLanes) {
+		ids := make([]id.LaneID, len(page))
+		for i := range page {
+			ids[i] = page[i].ID
+		}
+		lanes, err := explain.Lanes(ctx, eng, ids...)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			page[i].Causes = newCauseViews(lanes[i].Causes)
+		}
+	}
+	return nil
 }
 
 // held returns how many executions wait for something other than a worker, a time or an operator.
@@ -160,6 +186,11 @@ func (v *lanesView) print(to io.Writer, now time.Time, wide bool) error {
 		name := fit(printable(string(l.ID)), 15)
 		if line := l.pause(); line != "" {
 			reasons.WriteString(fit(name+line, columns) + "\n")
+		}
+		for i := range l.Causes {
+			if c := &l.Causes[i]; c.Code != explain.LanePaused {
+				reasons.WriteString(fit(name+": "+printable(c.sentence()), columns) + "\n")
+			}
 		}
 		if held := l.heldBy(); held != "" && l.Waiting.N == 0 && l.Active.N == 0 {
 			reasons.WriteString(fit(name+": "+held, columns) + "\n")

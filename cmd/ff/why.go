@@ -66,14 +66,18 @@ type causeView struct {
 
 func newWhyView(why *explain.Explanation) *whyView {
 	e := &why.Execution
-	view := &whyView{ID: e.ID, Kind: e.Kind, Lane: e.Lane, State: e.State, Causes: []causeView{}, At: timestamp(why.At)}
-	for _, c := range why.Causes {
-		view.Causes = append(view.Causes, causeView{
+	return &whyView{ID: e.ID, Kind: e.Kind, Lane: e.Lane, State: e.State, Causes: newCauseViews(why.Causes), At: timestamp(why.At)}
+}
+
+func newCauseViews(causes []explain.Cause) []causeView {
+	views := make([]causeView, 0, len(causes))
+	for _, c := range causes {
+		views = append(views, causeView{
 			Code: c.Code, Text: c.Text, Since: timestamp(c.Since), Until: timestamp(c.Until), Holders: c.Holders, Facts: c.Facts, Do: c.Do,
 			Certain: c.Certain,
 		})
 	}
-	return view
+	return views
 }
 
 func (v *whyView) print(to io.Writer) error {

@@ -522,3 +522,76 @@ ORDER BY
     live DESC,
     w.worker_instance_id COLLATE "C"
 LIMIT 200;
+
+-- name: ListLaneHeads :many
+-- ListLaneHeads returns lanes with their pauses and the execution that is claimed next, if any. paused_at_ms is 0 unless the lane is
+-- paused, and execution_id is NULL unless an execution is claimable.
+--
+-- Used by: explain.Lanes.
+-- Locks: none. Spans partitions.
+SELECT
+    l.lane_id::text AS lane_id,
+    ffx_now_ms(sqlc.narg(now_ms))::bigint AS now_ms,
+    coalesce(h.paused_at_ms, 0)::bigint AS paused_at_ms,
+    coalesce(h.reason, '')::text AS pause_reason,
+    coalesce(h.until_ms, 0)::bigint AS paused_until_ms,
+    coalesce(r.partition_key, 0)::smallint AS partition_key,
+    r.execution_id,
+    coalesce(r.kind, '')::text AS kind,
+    coalesce(r.required_capabilities, '{}')::text[] AS required_capabilities,
+    coalesce(e.ffx_last_mutation_at_ms, 0)::bigint AS since_ms
+FROM unnest(@lanes::text[]) AS l (lane_id)
+LEFT JOIN ffx_pause AS h
+    ON h.subject = 'lane'
+    AND h.name = l.lane_id
+    AND (h.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
+LEFT JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.kind,
+        t.required_capabilities
+    FROM ffx_ready AS t
+    WHERE t.lane_id = l.lane_id
+    ORDER BY
+        t.rank,
+        t.created_at_ms,
+        t.execution_id
+    LIMIT 1
+) AS r ON true
+LEFT JOIN ff_exec_core AS e
+    ON e.partition_key = r.partition_key
+    AND e.execution_id = r.execution_id;
+
+-- name: ListWorkersOfLanes :many
+-- ListWorkersOfLanes returns up to 1,000 registered workers of some lanes, live ones first. The table has a row for each process, so
+-- it is read whole.
+--
+-- Used by: explain.Lanes.
+-- Locks: none. Spans partitions.
+SELECT
+    w.worker_instance_id,
+    w.lanes,
+    w.capabilities_csv,
+    w.last_heartbeat_ms,
+    coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
+    coalesce(w.ffx_running, 0)::integer AS running,
+    coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
+    coalesce(w.ffx_stopping, false)::boolean AS stopping,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
+    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
+    EXISTS (
+        SELECT
+        FROM ffx_pause AS p
+        WHERE
+            p.subject = 'worker'
+            AND p.name = w.worker_instance_id
+    ) AS drained
+FROM ff_worker_registry AS w
+CROSS JOIN (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS n
+WHERE w.lanes && @lanes::text[]
+ORDER BY
+    live DESC,
+    w.worker_instance_id COLLATE "C"
+LIMIT 1000;

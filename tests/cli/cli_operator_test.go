@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -114,10 +115,10 @@ func testCLILists(t *testing.T, ff cli) {
 	out := ff.run(t, databaseURL, "lane", "list")
 	out.fitsATerminal(t)
 	out.succeeds(t, "… is paused: a whim\n")
-	ff.run(t, databaseURL, "lane", "list", "--wide").succeeds(t, string(long)+" is paused: a whim\n")
+	ff.run(t, databaseURL, "lane", "list", "--wide").succeeds(t, fmt.Sprintf("%s is paused: a whim\n%[1]s: No registered worker claims from lane %[1]s.\n", long))
 	lanes := ff.run(t, databaseURL, "lane", "list", "--json").object(t)["lanes"].([]any)
 	lane := lanes[0].(map[string]any)
-	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "limited", "suspended", "dependent", "ended_per_minute")
+	wantKeys(t, lane, "id", "paused", "paused_since", "pause_reason", "waiting", "waiting_since", "delayed", "blocked", "active", "limited", "suspended", "dependent", "ended_per_minute", "causes")
 	if len(lanes) != 2 || lane["id"] != string(long) || lane["paused"] != true || lane["waiting"].(map[string]any)["n"] != 1.0 {
 		t.Errorf("lanes %v", lanes)
 	}

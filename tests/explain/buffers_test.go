@@ -13,6 +13,9 @@ import (
 // maxBuffers is how many pages an explanation reads at most, whatever waits and whatever the planner knows.
 const maxBuffers = 300
 
+// maxLaneBuffers is how many pages the explanation of a lane reads at most.
+const maxLaneBuffers = 20
+
 // The last of many waiting executions is explained within the bound: with fresh statistics, with statistics of nearly empty
 // tables, and without any.
 func TestExplainReadsFewBuffers(t *testing.T) {
@@ -34,6 +37,10 @@ func TestExplainReadsFewBuffers(t *testing.T) {
 		} {
 			n := p.Buffers(t, q.name, q.args...)
 			total, each = total+n, each+fmt.Sprintf(" %s %d", q.name, n)
+		}
+		lanes := []string{string(p.Lane), "default"}
+		if n := p.Buffers(t, "ListLaneHeads", now, lanes) + p.Buffers(t, "ListWorkersOfLanes", now, lanes); n > maxLaneBuffers*len(lanes) {
+			t.Errorf("%s: %d buffers for %d lanes, at most %d are allowed for each", situation, n, len(lanes), maxLaneBuffers)
 		}
 		t.Logf("%s: %d buffers:%s", situation, total, each)
 		if total > maxBuffers {

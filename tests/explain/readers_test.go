@@ -52,6 +52,7 @@ var scenarios = []struct {
 	{"MissingWorkersAreNamed", missingWorkersAreNamed},
 	{"ExecutionsInLineAreCounted", executionsInLineAreCounted},
 	{"TheLoadOfWorkersIsNamed", theLoadOfWorkersIsNamed},
+	{"LanesAreExplained", lanesAreExplained},
 	{"ALostQueueEntryIsNoticed", aLostQueueEntryIsNoticed},
 	{"RoutesAndLanesBlock", routesAndLanesBlock},
 	{"AGrantNamesItsWorker", aGrantNamesItsWorker},

@@ -34,7 +34,7 @@ var Calls = map[string][]string{
 		"limit.Describe", "limit.InUse", "limit.Keys", "limit.All",
 		"schedule.Describe", "schedule.All",
 		"Engine.DescribeSequence", "Engine.ListSequenceMembers", "Engine.SequenceMembers", "Engine.Sequences",
-		"explain.Codes", "explain.Execution",
+		"explain.Codes", "explain.Execution", "explain.Lanes",
 		"budget.All", "budget.Get",
 		"events.Consumers", "events.SetAside", "events.Subscribe",
 		"stream.Count", "stream.Handler", "stream.Read", "stream.ReadSummary", "stream.Tail",
