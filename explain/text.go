@@ -38,13 +38,13 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Round(24*time.Hour)/(24*time.Hour)))
 }
 
-// count returns "1 execution" or "2 executions"; a count above the bound is "more than 1,000 executions".
+// count returns "1 execution" or "2 executions"; a count above the bound is "1,000+ executions".
 func count(n int, noun string) string {
 	switch {
 	case n == 1:
 		return "1 " + noun
 	case n > bound:
-		return "more than 1,000 " + noun + "s"
+		return "1,000+ " + noun + "s"
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
 }
