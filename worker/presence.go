@@ -86,7 +86,8 @@ func (p *presence) beat() {
 			p.note(now, err, answers)
 			return
 		}
-		p.registered = false // a sweep has deleted it, or an operator
+		p.registered = false                  // a sweep has deleted it, or an operator
+		p.before = p.before[len(p.before)-1:] // ff why divides the starts by the time since the registration
 	}
 	p.tried = true
 	now, err := p.settling.RegisterWorker(calling, p.registration())

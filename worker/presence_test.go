@@ -112,7 +112,7 @@ func TestHeartbeatHasStartsAndFullKinds(t *testing.T) {
 	})
 }
 
-// A worker whose row was deleted registers again with its next heartbeat.
+// A worker whose row was deleted registers again with its next heartbeat, and reports the starts since then.
 func TestSweptWorkerRegistersAgain(t *testing.T) {
 	swept := false
 	setUp := func(w *Worker, f *fakeEngine) {
@@ -126,11 +126,22 @@ func TestSweptWorkerRegistersAgain(t *testing.T) {
 		}
 	}
 	inBubble(t, Config{}, setUp, func(t *testing.T, b *bubble) {
+		b.eng.putMany(5, "quick")
+		b.wakeLane()
 		b.pass(15 * time.Second)
+		if beats := b.seen().beats; beats[len(beats)-1].started != 5 {
+			t.Errorf("the heartbeats are %+v, want 5 starts", beats)
+		}
 		b.eng.mu.Lock()
 		swept = true
 		b.eng.mu.Unlock()
 		b.pass(11 * time.Second)
+		b.eng.putMany(2, "quick")
+		b.wakeLane()
+		b.pass(11 * time.Second)
+		if beats := b.seen().beats; beats[len(beats)-1].started != 2 {
+			t.Errorf("the heartbeats are %+v, want the 2 starts since the registration", beats)
+		}
 		calls := b.calls()
 		at := slices.Index(calls[1:], "register")
 		if at < 1 || calls[at] != "heartbeat" || slices.Contains(calls[at+2:], "register") {
