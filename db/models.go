@@ -794,7 +794,7 @@ type FfWorkerRegistry struct {
 	FfxStopping *bool
 	// Object: of each lane, the number of executions that it claimed in the ten minutes before its last heartbeat; NULL: not reported.
 	FfxStarted []byte
-	// Kinds of which it ran as many executions as it may at its last heartbeat, sorted; NULL: not reported.
+	// Kinds whose handlers were all taken at its last heartbeat, sorted; NULL: not reported.
 	FfxFullKinds []string
 	// Number of handlers that ran on at its last heartbeat although their context had ended; NULL: not reported.
 	FfxStuck *int32

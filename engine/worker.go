@@ -70,7 +70,7 @@ type Heartbeat struct {
 	// Started has the executions claimed from each lane within the last ten minutes. Lanes without any may be missing.
 	Started map[id.LaneID]int
 
-	FullKinds []string // of which as many executions run as the worker runs at once
+	FullKinds []string // whose handlers are all taken
 	Stuck     int      // handlers that continue although their context has ended
 }
 

@@ -24,7 +24,7 @@ type RegisteredWorker struct {
 	Concurrency int  // most executions at once; 0 if not reported
 	Stopping    bool // shutting down
 
-	FullKinds []string // of which as many executions ran as the worker runs at once, in byte order
+	FullKinds []string // whose handlers were all taken, in byte order
 	Stuck     int      // handlers that continued although their context had ended
 
 	RegisteredAt time.Time

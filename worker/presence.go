@@ -133,7 +133,7 @@ func (p *presence) started(now time.Time) map[id.LaneID]int {
 	return since
 }
 
-// fullKinds returns the kinds of which as many executions run as may.
+// fullKinds returns the kinds whose handlers are all taken.
 func (r *run) fullKinds() (kinds []string) {
 	for kind, s := range r.slots {
 		if (limits{s}).free(1) == 0 {

@@ -25,7 +25,7 @@ COMMENT ON COLUMN ff_worker_registry.ffx_stopping IS
 COMMENT ON COLUMN ff_worker_registry.ffx_started IS
     'Object: of each lane, the number of executions that it claimed in the ten minutes before its last heartbeat; NULL: not reported.';
 COMMENT ON COLUMN ff_worker_registry.ffx_full_kinds IS
-    'Kinds of which it ran as many executions as it may at its last heartbeat, sorted; NULL: not reported.';
+    'Kinds whose handlers were all taken at its last heartbeat, sorted; NULL: not reported.';
 COMMENT ON COLUMN ff_worker_registry.ffx_stuck IS
     'Number of handlers that ran on at its last heartbeat although their context had ended; NULL: not reported.';
 

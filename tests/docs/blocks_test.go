@@ -77,7 +77,7 @@ func TestDocsGoBlocksCompile(t *testing.T) {
 	}
 }
 
-// exports compiles packages, and returns what opens the types of each and of those they import.
+// exports compiles packages, and returns a function that opens the types of each and of its imports.
 func exports(t *testing.T, packages []string) importer.Lookup {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
