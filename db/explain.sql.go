@@ -802,6 +802,10 @@ func (q *Queries) ListLaneHeads(ctx context.Context, db DBTX, arg ListLaneHeadsP
 
 const listWorkersAround = `-- name: ListWorkersAround :many
 SELECT
+    coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
+    least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
+    (e.lane_id = ANY (w.lanes))::boolean AS claims,
+    -- A registered worker w with its load, at the time of n.
     w.worker_instance_id,
     w.capabilities_csv,
     w.last_heartbeat_ms,
@@ -809,12 +813,9 @@ SELECT
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
-    coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
-    least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
     coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
     coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
-    (e.lane_id = ANY (w.lanes))::boolean AS claims,
     EXISTS (
         SELECT
         FROM ffx_pause AS p
@@ -853,6 +854,9 @@ type ListWorkersAroundParams struct {
 }
 
 type ListWorkersAroundRow struct {
+	Started          int64
+	StartedWithinMs  int64
+	Claims           bool
 	WorkerInstanceID string
 	CapabilitiesCSV  string
 	LastHeartbeatMs  int64
@@ -860,18 +864,16 @@ type ListWorkersAroundRow struct {
 	Running          int32
 	Concurrency      int32
 	Stopping         bool
-	Started          int64
-	StartedWithinMs  int64
 	FullKinds        []string
 	Stuck            int32
 	Live             bool
-	Claims           bool
 	Drained          bool
 }
 
 // ListWorkersAround returns up to 200 registered workers of the lane of an execution, and the holder of its lease, live ones
 // first. The table has a row for each process, so it is read whole.
 //
+// Passages: worker_columns.
 // Used by: explain.Execution.
 // Locks: none. Spans partitions.
 func (q *Queries) ListWorkersAround(ctx context.Context, db DBTX, arg ListWorkersAroundParams) ([]ListWorkersAroundRow, error) {
@@ -884,6 +886,9 @@ func (q *Queries) ListWorkersAround(ctx context.Context, db DBTX, arg ListWorker
 	for rows.Next() {
 		var i ListWorkersAroundRow
 		if err := rows.Scan(
+			&i.Started,
+			&i.StartedWithinMs,
+			&i.Claims,
 			&i.WorkerInstanceID,
 			&i.CapabilitiesCSV,
 			&i.LastHeartbeatMs,
@@ -891,12 +896,9 @@ func (q *Queries) ListWorkersAround(ctx context.Context, db DBTX, arg ListWorker
 			&i.Running,
 			&i.Concurrency,
 			&i.Stopping,
-			&i.Started,
-			&i.StartedWithinMs,
 			&i.FullKinds,
 			&i.Stuck,
 			&i.Live,
-			&i.Claims,
 			&i.Drained,
 		); err != nil {
 			return nil, err
@@ -911,16 +913,17 @@ func (q *Queries) ListWorkersAround(ctx context.Context, db DBTX, arg ListWorker
 
 const listWorkersOfLanes = `-- name: ListWorkersOfLanes :many
 SELECT
-    w.worker_instance_id,
     w.lanes,
+    -- A registered worker w with its load, at the time of n.
+    w.worker_instance_id,
     w.capabilities_csv,
     w.last_heartbeat_ms,
     coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
-    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
     EXISTS (
         SELECT
@@ -944,16 +947,16 @@ type ListWorkersOfLanesParams struct {
 }
 
 type ListWorkersOfLanesRow struct {
-	WorkerInstanceID string
 	Lanes            []string
+	WorkerInstanceID string
 	CapabilitiesCSV  string
 	LastHeartbeatMs  int64
 	Kinds            []string
 	Running          int32
 	Concurrency      int32
 	Stopping         bool
-	Stuck            int32
 	FullKinds        []string
+	Stuck            int32
 	Live             bool
 	Drained          bool
 }
@@ -961,6 +964,7 @@ type ListWorkersOfLanesRow struct {
 // ListWorkersOfLanes returns up to 1,000 registered workers of some lanes, live ones first. The table has a row for each process, so
 // it is read whole.
 //
+// Passages: worker_columns.
 // Used by: explain.Lanes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListWorkersOfLanes(ctx context.Context, db DBTX, arg ListWorkersOfLanesParams) ([]ListWorkersOfLanesRow, error) {
@@ -973,16 +977,16 @@ func (q *Queries) ListWorkersOfLanes(ctx context.Context, db DBTX, arg ListWorke
 	for rows.Next() {
 		var i ListWorkersOfLanesRow
 		if err := rows.Scan(
-			&i.WorkerInstanceID,
 			&i.Lanes,
+			&i.WorkerInstanceID,
 			&i.CapabilitiesCSV,
 			&i.LastHeartbeatMs,
 			&i.Kinds,
 			&i.Running,
 			&i.Concurrency,
 			&i.Stopping,
-			&i.Stuck,
 			&i.FullKinds,
+			&i.Stuck,
 			&i.Live,
 			&i.Drained,
 		); err != nil {

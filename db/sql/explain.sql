@@ -477,9 +477,14 @@ WHERE
 -- ListWorkersAround returns up to 200 registered workers of the lane of an execution, and the holder of its lease, live ones
 -- first. The table has a row for each process, so it is read whole.
 --
+-- Passages: worker_columns.
 -- Used by: explain.Execution.
 -- Locks: none. Spans partitions.
 SELECT
+    coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
+    least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
+    (e.lane_id = ANY (w.lanes))::boolean AS claims,
+    -- A registered worker w with its load, at the time of n.
     w.worker_instance_id,
     w.capabilities_csv,
     w.last_heartbeat_ms,
@@ -487,12 +492,9 @@ SELECT
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
-    coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
-    least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
     coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
     coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
-    (e.lane_id = ANY (w.lanes))::boolean AS claims,
     EXISTS (
         SELECT
         FROM ffx_pause AS p
@@ -567,19 +569,21 @@ LEFT JOIN ff_exec_core AS e
 -- ListWorkersOfLanes returns up to 1,000 registered workers of some lanes, live ones first. The table has a row for each process, so
 -- it is read whole.
 --
+-- Passages: worker_columns.
 -- Used by: explain.Lanes.
 -- Locks: none. Spans partitions.
 SELECT
-    w.worker_instance_id,
     w.lanes,
+    -- A registered worker w with its load, at the time of n.
+    w.worker_instance_id,
     w.capabilities_csv,
     w.last_heartbeat_ms,
     coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
     coalesce(w.ffx_running, 0)::integer AS running,
     coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
     coalesce(w.ffx_stopping, false)::boolean AS stopping,
-    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
+    coalesce(w.ffx_stuck, 0)::integer AS stuck,
     (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
     EXISTS (
         SELECT

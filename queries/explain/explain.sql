@@ -437,26 +437,10 @@ WHERE
 -- Used by: explain.Execution.
 -- Locks: none. Spans partitions.
 SELECT
-    w.worker_instance_id,
-    w.capabilities_csv,
-    w.last_heartbeat_ms,
-    coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
-    coalesce(w.ffx_running, 0)::integer AS running,
-    coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
-    coalesce(w.ffx_stopping, false)::boolean AS stopping,
     coalesce((w.ffx_started ->> e.lane_id)::bigint, 0)::bigint AS started,
     least(w.last_heartbeat_ms - w.registered_at_ms, 600000)::bigint AS started_within_ms,
-    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
-    coalesce(w.ffx_stuck, 0)::integer AS stuck,
-    (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
     (e.lane_id = ANY (w.lanes))::boolean AS claims,
-    EXISTS (
-        SELECT
-        FROM ffx_pause AS p
-        WHERE
-            p.subject = 'worker'
-            AND p.name = w.worker_instance_id
-    ) AS drained
+    -- include worker_columns
 FROM ff_exec_core AS e
 CROSS JOIN (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS n
 LEFT JOIN LATERAL (
@@ -527,24 +511,8 @@ LEFT JOIN ff_exec_core AS e
 -- Used by: explain.Lanes.
 -- Locks: none. Spans partitions.
 SELECT
-    w.worker_instance_id,
     w.lanes,
-    w.capabilities_csv,
-    w.last_heartbeat_ms,
-    coalesce(w.ffx_kinds, '{}')::text[] AS kinds,
-    coalesce(w.ffx_running, 0)::integer AS running,
-    coalesce(w.ffx_concurrency, 0)::integer AS concurrency,
-    coalesce(w.ffx_stopping, false)::boolean AS stopping,
-    coalesce(w.ffx_stuck, 0)::integer AS stuck,
-    coalesce(w.ffx_full_kinds, '{}')::text[] AS full_kinds,
-    (w.last_heartbeat_ms + w.liveness_ttl_ms > n.now_ms)::boolean AS live,
-    EXISTS (
-        SELECT
-        FROM ffx_pause AS p
-        WHERE
-            p.subject = 'worker'
-            AND p.name = w.worker_instance_id
-    ) AS drained
+    -- include worker_columns
 FROM ff_worker_registry AS w
 CROSS JOIN (SELECT ffx_now_ms(sqlc.narg(now_ms)) AS now_ms) AS n
 WHERE w.lanes && @lanes::text[]
