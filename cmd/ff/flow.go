@@ -14,11 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
-	"github.com/flowfabric/flowfabric-go/policy"
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -95,7 +94,7 @@ func (a *app) showFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID, 
 		return err
 	}
 	var text string
-	switch drawn := drawingOf(graph); format {
+	switch drawn := drawing.OfFlow(graph); format {
 	case "mermaid":
 		text = drawn.Mermaid()
 	case "dot":
@@ -125,55 +124,6 @@ func (a *app) width() int {
 	return columns
 }
 
-// nodeName returns a node's key or, without one, its kind and the end of its id.
-func nodeName(n *engine.GraphNode) string {
-	if n.Key != "" {
-		return n.Key
-	}
-	uuid := n.ID.UUID().String()
-	return strings.TrimPrefix(n.Kind+" …"+uuid[len(uuid)-6:], " ")
-}
-
-// nodeState returns the state to show for a node.
-func nodeState(n *engine.GraphNode) state.PublicState {
-	if n.Err != nil {
-		return unreadable
-	}
-	return n.State
-}
-
-// drawingOf converts a graph to a drawing.
-func drawingOf(graph *engine.FlowGraph) drawing.Graph {
-	drawn := drawing.Graph{Name: "flow " + graph.ID.String(), Nodes: make([]drawing.Node, len(graph.Nodes)), Edges: make([]drawing.Edge, len(graph.Edges))}
-	inbound := make([]int, len(graph.Nodes))
-	for i, e := range graph.Edges {
-		drawn.Edges[i] = drawing.Edge{From: e.From, To: e.To, State: string(e.State)}
-		inbound[e.To]++
-	}
-	for i := range graph.Nodes {
-		n := &graph.Nodes[i]
-		drawn.Nodes[i] = drawing.Node{Label: nodeName(n), State: string(nodeState(n))}
-		if n.When != nil {
-			drawn.Nodes[i].Waits = waits(*n.When, inbound[i])
-		}
-	}
-	return drawn
-}
-
-// waits describes when a node runs, or returns "" if all its upstreams must succeed.
-func waits(when policy.Group, upstreams int) string {
-	switch when {
-	case policy.AllOf():
-		return ""
-	case policy.OnFailure(), policy.Always():
-		return when.String()
-	}
-	if needed := when.Needs(upstreams); needed < upstreams {
-		return fmt.Sprintf("%d of %d", needed, upstreams)
-	}
-	return ""
-}
-
 // flowText returns the text for a flow on a terminal.
 func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.FlowGraph, width, limit int, wide bool) (string, error) {
 	text := renderFacts([]fact{
@@ -191,7 +141,7 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 		{"edges", fmt.Sprint(len(graph.Edges))},
 		{"executions", strings.TrimSuffix(fmt.Sprintf("%d: %s", len(graph.Nodes), countsText(graphCounts(graph))), ": ")},
 	})
-	drawn, fits, err := drawingOf(graph).Text(ctx, width)
+	drawn, fits, err := drawing.OfFlow(graph).Text(ctx, width)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +169,7 @@ func periodText(span time.Duration) string {
 func graphCounts(graph *engine.FlowGraph) map[state.PublicState]int {
 	counts := make(map[state.PublicState]int)
 	for i := range graph.Nodes {
-		counts[nodeState(&graph.Nodes[i])]++
+		counts[drawing.NodeState(&graph.Nodes[i])]++
 	}
 	return counts
 }
@@ -244,12 +194,12 @@ func nodeTable(graph *engine.FlowGraph, limit int, wide, drawn bool) string {
 	upstreams := make([][]string, len(graph.Nodes))
 	edges := false
 	for _, e := range graph.Edges {
-		upstreams[e.To] = append(upstreams[e.To], printable(nodeName(&graph.Nodes[e.From])))
+		upstreams[e.To] = append(upstreams[e.To], printable(drawing.NodeName(&graph.Nodes[e.From])))
 		edges = true
 	}
 	widest := len("STATE")
 	for _, i := range order {
-		widest = max(widest, len(nodeState(&graph.Nodes[i])))
+		widest = max(widest, len(drawing.NodeState(&graph.Nodes[i])))
 	}
 	header := table.Row{"NODE", "STATE", "EXECUTION"}
 	switch {
@@ -261,7 +211,7 @@ func nodeTable(graph *engine.FlowGraph, limit int, wide, drawn bool) string {
 	t := newTable(header)
 	for _, i := range order {
 		n := &graph.Nodes[i]
-		name, public := printable(nodeName(n)), nodeState(n)
+		name, public := printable(drawing.NodeName(n)), drawing.NodeState(n)
 		room := columns - (widest + 2) - 2
 		switch {
 		case wide:
@@ -332,7 +282,7 @@ type flowView struct {
 }
 
 // unreadable is the state shown for a member whose stored state cannot be read.
-const unreadable state.PublicState = "unreadable"
+const unreadable = drawing.Unreadable
 
 type memberView struct {
 	ID         id.ExecutionID        `json:"id"`

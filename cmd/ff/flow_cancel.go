@@ -12,6 +12,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -119,7 +120,7 @@ func goOn(graph *engine.FlowGraph, running []id.ExecutionID) string {
 	const most = 5
 	names := make(map[id.ExecutionID]string, len(graph.Nodes))
 	for i := range graph.Nodes {
-		names[graph.Nodes[i].ID] = printable(nodeName(&graph.Nodes[i]))
+		names[graph.Nodes[i].ID] = printable(drawing.NodeName(&graph.Nodes[i]))
 	}
 	var some []string
 	for _, x := range running[:min(len(running), most)] {
@@ -172,14 +173,14 @@ func (a *app) previewFlowCancel(
 func previewTable(before, after *engine.FlowGraph) string {
 	then := make(map[id.ExecutionID]state.PublicState, len(after.Nodes))
 	for i := range after.Nodes {
-		then[after.Nodes[i].ID] = nodeState(&after.Nodes[i])
+		then[after.Nodes[i].ID] = drawing.NodeState(&after.Nodes[i])
 	}
 	t := newTable(table.Row{"NODE", "NOW", "THEN"})
 	listed := false
 	for _, i := range byDepth(before) {
 		n := &before.Nodes[i]
-		if now := nodeState(n); !now.Terminal() {
-			t.AppendRow(table.Row{shortened(printable(nodeName(n)), columns/2), now, then[n.ID]})
+		if now := drawing.NodeState(n); !now.Terminal() {
+			t.AppendRow(table.Row{shortened(printable(drawing.NodeName(n)), columns/2), now, then[n.ID]})
 			listed = true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -40,7 +41,7 @@ the exit code is then 1.`,
 				b := newBulk(a, eng, r)
 				for _, i := range toRetry(graph, cancelled) {
 					n := &graph.Nodes[i]
-					if err := b.retry(ctx, n.ID, nodeName(n)); err != nil {
+					if err := b.retry(ctx, n.ID, drawing.NodeName(n)); err != nil {
 						return err
 					}
 				}
@@ -65,7 +66,7 @@ func toRetry(graph *engine.FlowGraph, cancelled bool) (places []int) {
 	below := make([]bool, len(graph.Nodes)) // downstream of a node to be run again
 	for _, i := range byDepth(graph) {
 		var again bool
-		switch nodeState(&graph.Nodes[i]) {
+		switch drawing.NodeState(&graph.Nodes[i]) {
 		case state.PublicFailed, state.PublicExpired:
 			again = true
 		case state.PublicCancelled:

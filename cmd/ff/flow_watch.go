@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -119,7 +119,7 @@ func progressOf(own state.FlowState, graph *engine.FlowGraph) engine.FlowProgres
 	p := engine.FlowProgress{State: own, Total: len(graph.Nodes), Counts: make(map[state.PublicState]int)}
 	for i := range graph.Nodes {
 		n := &graph.Nodes[i]
-		p.Counts[nodeState(n)]++
+		p.Counts[drawing.NodeState(n)]++
 		if n.Err == nil && n.State.Terminal() {
 			p.Ended++
 		}
@@ -164,9 +164,9 @@ func (w *flowWatch) changes(graph *engine.FlowGraph, progress engine.FlowProgres
 	states := make(map[id.ExecutionID]state.PublicState, len(graph.Nodes))
 	for _, i := range byDepth(graph) {
 		n := &graph.Nodes[i]
-		states[n.ID] = nodeState(n)
+		states[n.ID] = drawing.NodeState(n)
 		if before, known := w.states[n.ID]; w.states != nil && (!known || before != states[n.ID]) {
-			fmt.Fprintf(&b, "%s: %s\n", printable(nodeName(n)), states[n.ID])
+			fmt.Fprintf(&b, "%s: %s\n", printable(drawing.NodeName(n)), states[n.ID])
 		}
 	}
 	w.states = states
@@ -182,7 +182,7 @@ func (w *flowWatch) draw(ctx context.Context, graph *engine.FlowGraph, progress 
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = columns, 24
 	}
-	drawn, fits, err := drawingOf(graph).Text(ctx, width-1)
+	drawn, fits, err := drawing.OfFlow(graph).Text(ctx, width-1)
 	if err != nil {
 		return err
 	}

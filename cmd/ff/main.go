@@ -6,12 +6,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/graphvizcache"
 )
 
 func main() {
-	graphvizcache.Restore()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	stop()

@@ -13,9 +13,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	_ "github.com/flowfabric/flowfabric-go/cmd/ff/internal/graphvizcache"
-
-	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/drawing"
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 )
 
 var update = flag.Bool("update", false, "write what is drawn to testdata")

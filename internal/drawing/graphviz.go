@@ -10,7 +10,11 @@ import (
 	"strings"
 
 	"github.com/goccy/go-graphviz"
+
+	"github.com/flowfabric/flowfabric-go/internal/drawing/graphvizcache"
 )
+
+func init() { graphvizcache.Restore() }
 
 // MaxSVG limits nodes and edges together in an SVG, since larger layouts take minutes.
 const MaxSVG = 5_000
