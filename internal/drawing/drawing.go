@@ -15,19 +15,35 @@ type Graph struct {
 	Name  string
 	Nodes []Node
 	Edges []Edge
+
+	Implied int // edges that [Graph.Collapse] left out because other paths imply them
 }
 
 // Node is a box.
 type Node struct {
 	Label string // the key
+	Kind  string
 	State string // the public state, such as "completed"
 	Waits string // when the node may run, such as "2 of 3"; "" for the usual rule
+	URL   string // where the box on a page leads, "" for nowhere
+
+	// Members are the indexes of merged nodes in the graph before [Graph.Collapse], and Counts their states, those that
+	// need attention first. Both are nil for a node that is one execution. Kind is "" for members of several kinds.
+	Members []int
+	Counts  []Count
+}
+
+// Count is the number of members in a state.
+type Count struct {
+	State string
+	N     int
 }
 
 // Edge leads from a node to a waiting one. The ends are indexes of [Graph.Nodes].
 type Edge struct {
 	From, To int
 	State    string // of the edge: applied, pending, satisfied or impossible
+	Count    int    // merged edges, 0 for a single one
 }
 
 // look is the appearance of a state.
@@ -62,12 +78,18 @@ func (n Node) look() look {
 
 // lines returns the lines of text in the box.
 func (n Node) lines() []string {
-	second := n.look().sign + " " + strings.ReplaceAll(n.State, "_", " ")
-	if n.Waits != "" {
+	second := n.look().sign + " " + stateText(n.State)
+	switch {
+	case n.Counts != nil:
+		second = countsText(n.Counts)
+	case n.Waits != "":
 		second += ", " + n.Waits
 	}
 	return []string{shorten(clean(n.Label), maxLabel), second}
 }
+
+// stateText returns the text for a state.
+func stateText(state string) string { return clean(strings.ReplaceAll(state, "_", " ")) }
 
 // maxLabel is the longest label for a box.
 const maxLabel = 32
@@ -84,7 +106,7 @@ func shorten(text string, limit int) string {
 
 // clean returns text without meaning for a terminal or a document.
 func clean(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		quoted := strconv.QuoteToGraphic(text)
 		return quoted[1 : len(quoted)-1]
 	}

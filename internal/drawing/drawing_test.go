@@ -45,6 +45,24 @@ func chart(parts ...string) drawing.Graph {
 	return g
 }
 
+// merged returns a graph with merged nodes.
+func merged() drawing.Graph {
+	g := drawing.Graph{Name: "flow", Nodes: []drawing.Node{{Label: "split", Kind: "split", State: "completed", URL: "/execution/1?a=b&c"}}}
+	for i := range 1_240 {
+		state := "completed"
+		switch {
+		case i%400 == 7:
+			state = "failed"
+		case i%31 == 0:
+			state = "active"
+		}
+		g.Nodes = append(g.Nodes, drawing.Node{Label: fmt.Sprint("part ", i), Kind: "resize", State: state})
+		g.Edges = append(g.Edges, drawing.Edge{From: 0, To: i + 1, State: "satisfied"}, drawing.Edge{From: i + 1, To: 1_241, State: "applied"})
+	}
+	g.Nodes = append(g.Nodes, drawing.Node{Label: "join", Kind: "join", State: "waiting_children", Waits: "1,000 of 1,240"})
+	return g.Collapse(drawing.MaxNodes)
+}
+
 func graphs() map[string]drawing.Graph {
 	hostile := chart("a>b")
 	hostile.Nodes[0].Label = "\"quoted\" <b>&amp; [x](y) {z} `tick` \\n #35; | ; \x1b[31m\n"
@@ -66,6 +84,7 @@ func graphs() map[string]drawing.Graph {
 		"quorum":  quorum,
 		"hostile": hostile,
 		"long":    long,
+		"merged":  merged(),
 	}
 }
 
@@ -76,6 +95,9 @@ func TestDrawings(t *testing.T) {
 			"mmd": func() (string, error) { return g.Mermaid(), nil },
 			"dot": func() (string, error) { return g.DOT(), nil },
 			"svg": func() (string, error) { return g.SVG(t.Context()) },
+			"page.svg": func() (string, error) {
+				return new(drawing.Layouts).Page(t.Context(), g)
+			},
 			"txt": func() (string, error) {
 				drawn, fits, err := g.Text(t.Context(), 80)
 				if !fits {

@@ -39,7 +39,7 @@ func OfFlow(flow *engine.FlowGraph) Graph {
 	}
 	for i := range flow.Nodes {
 		n := &flow.Nodes[i]
-		g.Nodes[i] = Node{Label: NodeName(n), State: string(NodeState(n))}
+		g.Nodes[i] = Node{Label: NodeName(n), Kind: n.Kind, State: string(NodeState(n))}
 		if n.When != nil {
 			g.Nodes[i].Waits = waits(*n.When, inbound[i])
 		}
