@@ -27,7 +27,7 @@ type EnsureLanesParams struct {
 // EnsureLanes registers lanes executions were created on; a known lane stays unchanged.
 //
 // Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
-// operator.MoveWhere.
+// operator.Move, operator.MoveWhere.
 // Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParams) error {
 	_, err := db.Exec(ctx, ensureLanes, arg.NowMs, arg.LaneIDs)

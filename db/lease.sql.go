@@ -127,7 +127,7 @@ type LockExecutionsRow struct {
 // Passages: locked_executions.
 // Used by: engine.CompleteExecution, engine.FailExecution, engine.ReportProgress, engine.CancelExecution,
 // engine.DelayExecution, engine.Suspend, engine.CreateWaitpoint, engine.CloseWaitpoint, engine.WaitForChildren,
-// operator.Prioritize, operator.Delay, operator.Revoke, operator.Replay,
+// operator.Prioritize, operator.Move, operator.Delay, operator.Revoke, operator.Replay,
 // interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant,
 // interop.IssueReclaimGrant, interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume,
 // operator.ReissueToken, engine.CreateFlow, engine.GrowFlow, engine.AddMembers, engine.StageEdges, engine.ApplyEdges,

@@ -96,7 +96,7 @@ type MoveExecutionsParams struct {
 
 // MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 //
-// Used by: operator.MoveWhere.
+// Used by: operator.Move, operator.MoveWhere.
 // Locks: L1 held.
 func (q *Queries) MoveExecutions(ctx context.Context, db DBTX, arg MoveExecutionsParams) error {
 	_, err := db.Exec(ctx, moveExecutions,

@@ -137,18 +137,7 @@ func MoveWhere(ctx context.Context, eng *engine.Engine, filter engine.ExecutionF
 	}
 	return where(ctx, eng, op, filter, bulk, func(c *core.Core, ids []id.ExecutionID) ([]error, error) {
 		return operateEach(ctx, c, ids, whileClaimable(op), func(ctx context.Context, tx *core.Txn, items []*core.HeldExecution) error {
-			arrays := core.HeldArrays(items)
-			tx.Due.Lane(string(to))
-			return pgtx.InOneTrip(ctx, tx,
-				func(conn db.DBTX) error {
-					return c.Q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
-						LaneID: string(to), PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NowMs: items[0].NowMs,
-					})
-				},
-				func(conn db.DBTX) error {
-					return c.Q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: c.NowMs()})
-				},
-			)
+			return move(ctx, c, tx, items, to)
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
 // Prioritize changes the priority of a claimable execution, and so its place in the lane's queue. The priority is clamped to
@@ -48,6 +49,40 @@ func prioritize(ctx context.Context, c *core.Core, tx *core.Txn, items []*core.H
 	}
 	tx.Due.OperatorEvents()
 	return c.Q.ChangePriorities(ctx, tx, params)
+}
+
+// Move moves a claimable execution to another lane. Priority and age stay. Running work doesn't change.
+//
+// Errors: as [Prioritize], and [fferr.ErrInvalidInput] for the lane. Transaction: locks the execution. Emits nothing. Safe to
+// repeat.
+func Move(ctx context.Context, eng *engine.Engine, x id.ExecutionID, to id.LaneID) error {
+	const op = "move execution"
+	if err := to.Validate(); err != nil {
+		return core.Wrap(op, core.InvalidBecause("lane", err))
+	}
+	c := core.Of(eng)
+	change := whileClaimable(op)
+	change.Write = func(tx *core.Txn, x *core.HeldExecution) (none struct{}, err error) {
+		return none, move(ctx, c, tx, []*core.HeldExecution{x}, to)
+	}
+	_, err := core.Operate(ctx, c, x, change)
+	return err
+}
+
+// move writes a lane to locked executions.
+func move(ctx context.Context, c *core.Core, tx *core.Txn, items []*core.HeldExecution, to id.LaneID) error {
+	arrays := core.HeldArrays(items)
+	tx.Due.Lane(string(to))
+	return pgtx.InOneTrip(ctx, tx,
+		func(conn db.DBTX) error {
+			return c.Q.MoveExecutions(ctx, conn, db.MoveExecutionsParams{
+				LaneID: string(to), PartitionKeys: arrays.Partitions, ExecutionIDs: arrays.Executions, NowMs: items[0].NowMs,
+			})
+		},
+		func(conn db.DBTX) error {
+			return c.Q.EnsureLanes(ctx, conn, db.EnsureLanesParams{LaneIDs: []string{string(to)}, NowMs: c.NowMs()})
+		},
+	)
 }
 
 // Delay makes a claimable or delayed execution claimable at a given time, or at once if the time has passed. Delay replaces

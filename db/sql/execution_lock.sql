@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
 -- LockCurrentAttempts locks the current attempt of each given execution: the newest up to the pointer. An execution may
 -- have none.
 --
--- Used by: engine.CancelExecution, operator.Prioritize, operator.Delay, operator.Revoke,
+-- Used by: engine.CancelExecution, operator.Prioritize, operator.Move, operator.Delay, operator.Revoke,
 -- operator.Replay, interop.IssueClaimGrant, interop.ClaimExecution, interop.IssueGrantAndClaim,
 -- interop.ClaimFromResumeGrant, interop.IssueReclaimGrant, interop.ReclaimExecution, operator.Block,
 -- operator.Unblock, engine.Resume, operator.ReissueToken.
@@ -76,7 +76,7 @@ CROSS JOIN LATERAL (
 --
 -- Passages: held_execution, held_attempt.
 -- Used by: engine.CancelExecution, engine.CancelExecutions, operator.CancelWhere, operator.DeleteWhere,
--- operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Delay,
+-- operator.MoveWhere, operator.PrioritizeWhere, operator.Prioritize, operator.Move, operator.Delay,
 -- operator.Revoke, operator.Replay, operator.ReplayWhere, interop.IssueClaimGrant, interop.ClaimForWorker,
 -- interop.ClaimExecution, interop.IssueGrantAndClaim, interop.ClaimFromResumeGrant, interop.IssueReclaimGrant,
 -- interop.ReclaimExecution, operator.Block, operator.Unblock, engine.Resume, operator.ReissueToken,

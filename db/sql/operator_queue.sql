@@ -41,7 +41,7 @@ FROM changed AS c;
 -- name: MoveExecutions :exec
 -- MoveExecutions moves claimable executions the caller has locked to another lane. A trigger moves their queue entries.
 --
--- Used by: operator.MoveWhere.
+-- Used by: operator.Move, operator.MoveWhere.
 -- Locks: L1 held.
 UPDATE ff_exec_core AS e
 SET

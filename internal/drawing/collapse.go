@@ -232,7 +232,7 @@ func (g Graph) mergeNodes(members, levels []int) Node {
 	return n
 }
 
-// attention orders states: a merged node looks like the first one of its members. Other states come before all of them.
+// attention orders states: a merged node looks like its first member. Other states come first.
 var attention = []string{
 	"failed", "expired", "active", "resumable", "suspended", "rate_limited", "delayed", "waiting", "waiting_children",
 	"cancelled", "skipped", "completed",

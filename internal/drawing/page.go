@@ -88,7 +88,7 @@ func (l *Layouts) keep(key [sha256.Size]byte, placed *layout) *layout {
 	return placed
 }
 
-// Sizes in pixels. An inch has 72 of them.
+// Sizes in pixels. An inch has 72.
 const (
 	pixels    = 72.0
 	column    = 7.25 // of text of 12 pixels in a font of one width

@@ -2,7 +2,7 @@
 -- EnsureLanes registers lanes executions were created on; a known lane stays unchanged.
 --
 -- Used by: engine.CreateExecution, engine.CreateExecutions, engine.CreateFlow, engine.GrowFlow, operator.Fork,
--- operator.MoveWhere.
+-- operator.Move, operator.MoveWhere.
 -- Locks: lanes waits (for a concurrent insert of the same lane, in array order). The caller sorts.
 INSERT INTO ff_lane_registry (lane_id, registered_at_ms, registered_by)
 SELECT

@@ -265,6 +265,9 @@ func TestChangePriorityRacesAClaim(t *testing.T) {
 		"delay": func(ctx context.Context, o *engine.Engine, x id.ExecutionID, now time.Time) error {
 			return operator.Delay(ctx, o, x, now.Add(time.Hour))
 		},
+		"move": func(ctx context.Context, o *engine.Engine, x id.ExecutionID, _ time.Time) error {
+			return operator.Move(ctx, o, x, "moved")
+		},
 	} {
 		t.Run(name+" first", func(t *testing.T) {
 			f := fixture.NewCloned(t)

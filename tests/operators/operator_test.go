@@ -35,6 +35,7 @@ func TestOperatorRefusalLeavesNoLock(t *testing.T) {
 	for name, err := range map[string]error{
 		"priority": operator.Prioritize(t.Context(), o, running, 3),
 		"delay":    operator.Delay(t.Context(), o, running, f.Time().Add(time.Hour)),
+		"move":     operator.Move(t.Context(), o, running, f.Lane+".other"),
 		"replay":   func() error { _, err := operator.Replay(t.Context(), o, running, operator.ReplayCompleted); return err }(),
 		"again":    operator.Prioritize(t.Context(), o, delayed, 3),
 	} {
@@ -73,6 +74,7 @@ func TestOperatorReportsMissingExecutions(t *testing.T) {
 		for name, err := range map[string]error{
 			"priority": operator.Prioritize(t.Context(), f.Engine, c.x, 3),
 			"delay":    operator.Delay(t.Context(), f.Engine, c.x, f.Time()),
+			"move":     operator.Move(t.Context(), f.Engine, c.x, f.Lane),
 			"replay":   replay,
 			"revoke":   revoke,
 		} {
