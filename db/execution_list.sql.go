@@ -116,6 +116,7 @@ SELECT
     e.execution_id,
     e.flow_id,
     e.lane_id,
+    coalesce(e.ffx_namespace, '')::text AS namespace,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
@@ -171,6 +172,7 @@ type ListExecutionsRow struct {
 	ExecutionID        id.ExecutionUUID
 	FlowID             *id.FlowID
 	LaneID             string
+	Namespace          string
 	ExecutionKind      string
 	NodeKey            string
 	CreatedAtMs        int64
@@ -211,6 +213,7 @@ func (q *Queries) ListExecutions(ctx context.Context, db DBTX, arg ListExecution
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.LaneID,
+			&i.Namespace,
 			&i.ExecutionKind,
 			&i.NodeKey,
 			&i.CreatedAtMs,
@@ -333,6 +336,7 @@ SELECT
     e.execution_id,
     e.flow_id,
     e.lane_id,
+    coalesce(e.ffx_namespace, '')::text AS namespace,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
@@ -433,6 +437,7 @@ type ListNamedExecutionsRow struct {
 	ExecutionID        id.ExecutionUUID
 	FlowID             *id.FlowID
 	LaneID             string
+	Namespace          string
 	ExecutionKind      string
 	NodeKey            string
 	CreatedAtMs        int64
@@ -482,6 +487,7 @@ func (q *Queries) ListNamedExecutions(ctx context.Context, db DBTX, arg ListName
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.LaneID,
+			&i.Namespace,
 			&i.ExecutionKind,
 			&i.NodeKey,
 			&i.CreatedAtMs,

@@ -181,6 +181,7 @@ SELECT
     e.execution_id,
     e.flow_id,
     e.lane_id,
+    coalesce(e.ffx_namespace, '')::text AS namespace,
     coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind,
     coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key,
     coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms,
@@ -208,6 +209,7 @@ CROSS JOIN LATERAL (
         x.execution_id,
         x.flow_id,
         x.lane_id,
+        x.ffx_namespace,
         x.raw_fields,
         x.created_at_ms,
         x.ffx_created_at_ms,
@@ -258,6 +260,7 @@ type ListFlowMembersRow struct {
 	ExecutionID        id.ExecutionUUID
 	FlowID             *id.FlowID
 	LaneID             string
+	Namespace          string
 	ExecutionKind      string
 	NodeKey            string
 	CreatedAtMs        int64
@@ -298,6 +301,7 @@ func (q *Queries) ListFlowMembers(ctx context.Context, db DBTX, arg ListFlowMemb
 			&i.ExecutionID,
 			&i.FlowID,
 			&i.LaneID,
+			&i.Namespace,
 			&i.ExecutionKind,
 			&i.NodeKey,
 			&i.CreatedAtMs,

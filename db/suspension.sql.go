@@ -243,6 +243,7 @@ SELECT
     s.ffx_open_since_ms::bigint AS open_since_ms,
     coalesce(s.ffx_asked, '')::text AS asked,
     e.lane_id,
+    e.namespace,
     e.kind,
     e.blocking_reason,
     u.unused_signals
@@ -250,6 +251,7 @@ FROM ff_suspension_current AS s
 CROSS JOIN LATERAL (
     SELECT
         x.lane_id,
+        coalesce(x.ffx_namespace, '')::text AS namespace,
         coalesce(x.raw_fields ->> 'execution_kind', '')::text AS kind,
         coalesce(x.blocking_reason, '')::text AS blocking_reason
     FROM ff_exec_core AS x
@@ -313,6 +315,7 @@ type ListWaitsRow struct {
 	OpenSinceMs     int64
 	Asked           string
 	LaneID          string
+	Namespace       string
 	Kind            string
 	BlockingReason  string
 	UnusedSignals   []byte
@@ -353,6 +356,7 @@ func (q *Queries) ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) (
 			&i.OpenSinceMs,
 			&i.Asked,
 			&i.LaneID,
+			&i.Namespace,
 			&i.Kind,
 			&i.BlockingReason,
 			&i.UnusedSignals,

@@ -335,7 +335,7 @@ func (s *ExecutionSnapshot) setWait(row *db.GetExecutionRow) {
 		return
 	}
 	s.Wait = &OpenWait{
-		Execution: s.ID, Suspension: id.SuspensionID(row.SuspensionID.Bytes), Kind: s.Kind, Lane: s.Lane,
+		Execution: s.ID, Suspension: id.SuspensionID(row.SuspensionID.Bytes), Kind: s.Kind, Namespace: s.Namespace, Lane: s.Lane,
 		Since: time.UnixMilli(row.WaitingSinceMs), Until: core.OptionalTime(row.WaitTimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior),
 		Reason: s.State.Blocking, Asked: row.Asked,
 	}

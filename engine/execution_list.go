@@ -21,10 +21,12 @@ type ExecutionSummary struct {
 	ID         id.ExecutionID
 	Flow       *id.FlowID // nil outside a flow
 	Node       string     // the node's key in the flow; "" unless created as a node
+	Namespace  id.Namespace
 	Lane       id.LaneID
 	Kind       string
 	State      state.PublicState
 	Outcome    state.TerminalOutcome // none before the end
+	Failure    string                // of a failed or expired execution, its first 1,024 bytes
 	LeasesLost int                   // expired leases
 	CreatedAt  time.Time
 	EndedAt    time.Time // zero before the end
@@ -363,10 +365,8 @@ func readListKey(list, cursor string) (*listKey, error) {
 	if err != nil || document == nil {
 		return nil, err
 	}
-	var (
-		u   id.ExecutionUUID
-		key listKey
-	)
+	var u id.ExecutionUUID
+	var key listKey
 	if len(document) != 2+len(u) && len(document) != 2+len(u)+16 {
 		return nil, core.Invalid("after", "is not a cursor of this listing")
 	}
@@ -391,10 +391,12 @@ func summaryOf(row *db.ListExecutionsRow) ExecutionSummary {
 		ID:         id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID),
 		Flow:       row.FlowID,
 		Node:       row.NodeKey,
+		Namespace:  id.Namespace(row.Namespace),
 		Lane:       id.LaneID(row.LaneID),
 		Kind:       row.ExecutionKind,
 		State:      public,
 		Outcome:    outcome,
+		Failure:    core.ShownFailure(public, row.FailureReason, row.LastFailureMessage),
 		LeasesLost: int(max(row.LeaseReclaimCount, 0)),
 		CreatedAt:  time.UnixMilli(row.CreatedAtMs),
 		EndedAt:    core.OptionalTime(row.TerminalAtMs),

@@ -22,6 +22,7 @@ type OpenWait struct {
 	Execution  id.ExecutionID
 	Suspension id.SuspensionID
 	Kind       string
+	Namespace  id.Namespace
 	Lane       id.LaneID
 	Since      time.Time
 	Until      time.Time // the time of the timeout; zero without one
@@ -111,8 +112,8 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	for i, row := range rows {
 		waits[i] = OpenWait{
 			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Suspension: row.SuspensionID, Kind: row.Kind,
-			Lane: id.LaneID(row.LaneID), Since: time.UnixMilli(row.OpenSinceMs), Until: core.OptionalTime(row.TimeoutAtMs),
-			OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
+			Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID),
+			Since: time.UnixMilli(row.OpenSinceMs), Until: core.OptionalTime(row.TimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
 		}
 		if err := waits[i].setCondition(row.Condition, row.UnusedSignals); err != nil {
 			return page, core.Wrap(op, err)

@@ -173,8 +173,8 @@ func (f *facts) at() time.Time { return time.UnixMilli(f.now) }
 func (f *facts) summary() engine.ExecutionSummary {
 	e := f.execution
 	return engine.ExecutionSummary{
-		ID: e.ID, Flow: e.Flow, Node: e.Node, Lane: e.Lane, Kind: e.Kind, State: e.State.Public, Outcome: e.State.Outcome,
-		LeasesLost: e.LeasesLost, CreatedAt: e.CreatedAt, EndedAt: e.EndedAt,
+		ID: e.ID, Flow: e.Flow, Node: e.Node, Namespace: e.Namespace, Lane: e.Lane, Kind: e.Kind, State: e.State.Public, Outcome: e.State.Outcome,
+		Failure: core.ShownFailure(e.State.Public, e.FailureReason, ""), LeasesLost: e.LeasesLost, CreatedAt: e.CreatedAt, EndedAt: e.EndedAt,
 	}
 }
 

@@ -172,6 +172,7 @@ type summaryView struct {
 	Kind       string                `json:"kind"`
 	State      state.PublicState     `json:"state"`
 	Outcome    state.TerminalOutcome `json:"outcome"`
+	Failure    string                `json:"failure,omitempty"`
 	LeasesLost int                   `json:"leases_lost"`
 	CreatedAt  string                `json:"created_at"`
 	EndedAt    string                `json:"ended_at,omitempty"`
@@ -197,7 +198,8 @@ func readExecutions(
 				x.State = unreadable
 			}
 			view.Executions = append(view.Executions, summaryView{
-				x.ID, x.Flow, x.Node, x.Lane, x.Kind, x.State, x.Outcome, x.LeasesLost, timestamp(x.CreatedAt), timestamp(x.EndedAt), x.CreatedAt,
+				x.ID, x.Flow, x.Node, x.Lane, x.Kind, x.State, x.Outcome, x.Failure, x.LeasesLost, timestamp(x.CreatedAt), timestamp(x.EndedAt),
+				x.CreatedAt,
 			})
 		}
 		view.Next = page.Next

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
@@ -275,6 +276,21 @@ func CheckClaim(
 		return InvalidBecause("worker instance", err)
 	}
 	return CheckTTL("lease TTL", ttl)
+}
+
+// maxShownFailure is the largest size of a failure in a listing, in bytes.
+const maxShownFailure = 1 << 10
+
+// ShownFailure returns the beginning of the failure of an execution in a listing, "" unless it failed or expired.
+func ShownFailure(public state.PublicState, reason, last string) string {
+	if public != state.PublicFailed && public != state.PublicExpired {
+		return ""
+	}
+	failure := cmp.Or(reason, last)
+	if len(failure) > maxShownFailure {
+		failure = strings.ToValidUTF8(failure[:maxShownFailure], "")
+	}
+	return failure
 }
 
 // ResultOf returns the result of an execution, or an error for its state.

@@ -42,6 +42,10 @@ func testCLIRetryMany(t *testing.T, ff cli) {
 	}
 	first, second, worn := mustFail(t, eng, "mail"), mustFail(t, eng, "mail"), mustFail(t, eng, "mail")
 	other := mustFail(t, eng, "other")
+	failed := ff.run(t, databaseURL, "execution", "list", "--lane", "other", "--json").object(t)["executions"].([]any)[0].(map[string]any)
+	if failed["failure"] != "no" {
+		t.Errorf("listed %v without its failure", failed)
+	}
 	done := mustClaim(t, eng, "done")
 	if err := eng.CompleteExecution(t.Context(), done.Lease, nil); err != nil {
 		t.Fatal(err)

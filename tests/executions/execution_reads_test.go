@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/explain"
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/operator"
@@ -255,7 +256,7 @@ func TestListExecutionsDescribesEach(t *testing.T) {
 	}
 	for _, got := range page.Items {
 		w := want[got.ID]
-		w.ID, w.Lane, w.CreatedAt = got.ID, f.Lane, fixture.Start
+		w.ID, w.Namespace, w.Lane, w.CreatedAt = got.ID, "default", f.Lane, fixture.Start
 		if !reflect.DeepEqual(got, w) {
 			t.Errorf("listed %+v, want %+v", got, w)
 		}
@@ -270,6 +271,42 @@ func TestListExecutionsDescribesEach(t *testing.T) {
 			fixture.WantCorruption(t, got.Err, "ff_exec_core.public_state")
 		} else if got.Err != nil {
 			t.Errorf("a neighbour has the error %v", got.Err)
+		}
+	}
+}
+
+// The lists show the failure of an ended execution, cut between characters, and none of a retried or cancelled one.
+func TestListExecutionsShowsFailures(t *testing.T) {
+	f := fixture.NewCloned(t)
+	want := make(map[id.ExecutionID]string)
+	for _, c := range []struct {
+		failure engine.Failure
+		want    string
+	}{
+		{engine.Failure{Message: "no route", Class: policy.Permanent}, "no route"},
+		{engine.Failure{Message: "x" + strings.Repeat("ü", 600), Class: policy.Permanent}, "x" + strings.Repeat("ü", 511)},
+		{engine.Failure{Message: "busy", Class: policy.Transient}, ""},
+	} {
+		l := f.Start(t).Lease
+		f.Fail(t, l, c.failure)
+		want[l.Execution] = c.want
+	}
+	cancelled := f.Start(t).Lease.Execution
+	f.Cancel(t, cancelled)
+	want[cancelled] = ""
+	for _, filter := range []engine.ExecutionFilter{{}, {Lane: f.Lane}} {
+		page, err := f.ListExecutions(t.Context(), filter, "", 0)
+		if err != nil || len(page.Items) != len(want) {
+			t.Fatal(page, err)
+		}
+		for _, x := range page.Items {
+			if x.Failure != want[x.ID] || x.Err != nil {
+				t.Errorf("%+v: listed %s with the failure %q, want %q", filter, x.State, x.Failure, want[x.ID])
+			}
+			why, err := explain.Execution(t.Context(), f.Engine, x.ID)
+			if err != nil || why.Execution.Failure != x.Failure || why.Execution.Namespace != x.Namespace {
+				t.Errorf("explained as %+v, %v, but listed as %+v", why.Execution, err, x)
+			}
 		}
 	}
 }

@@ -358,11 +358,11 @@ func TestListFlowMembers(t *testing.T) {
 		{ID: f.NodeID(flow, "a"), State: state.PublicCompleted, Outcome: state.OutcomeSuccess},
 		{ID: f.NodeID(flow, "b"), State: state.PublicWaiting, Outcome: state.OutcomeNone},
 		{ID: f.NodeID(flow, "c"), State: state.PublicActive, Outcome: state.OutcomeNone, Kind: "see", LeasesLost: 2},
-		{ID: f.NodeID(flow, "d"), State: state.PublicFailed, Outcome: state.OutcomeFailed},
+		{ID: f.NodeID(flow, "d"), State: state.PublicFailed, Outcome: state.OutcomeFailed, Failure: fixture.ForGood.Message},
 		{ID: f.NodeID(flow, "e"), State: state.PublicSkipped, Outcome: state.OutcomeSkipped},
 	}
 	for i := range want {
-		want[i].Lane, want[i].Flow, want[i].CreatedAt = f.Lane, &flow, fixture.Start
+		want[i].Namespace, want[i].Lane, want[i].Flow, want[i].CreatedAt = "default", f.Lane, &flow, fixture.Start
 		want[i].Node = f.Name(want[i].ID.UUID())
 		if want[i].Outcome != state.OutcomeNone {
 			want[i].EndedAt = f.Time()

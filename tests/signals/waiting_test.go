@@ -40,8 +40,8 @@ func TestWaitIsShown(t *testing.T) {
 	})
 	f.Signal(t, l, "approved")
 	want := engine.OpenWait{
-		Execution: l.Execution, Suspension: suspended.ID, Kind: "test", Lane: l.Lane, Since: fixture.Start.UTC(), Until: fixture.Start.UTC().Add(time.Hour),
-		OnTimeout: engine.FailOnTimeout, Reason: state.WaitingForApproval, Condition: `3 of distinct signals "approved"`,
+		Execution: l.Execution, Suspension: suspended.ID, Kind: "test", Namespace: "default", Lane: l.Lane,
+		Since: fixture.Start.UTC(), Until: fixture.Start.UTC().Add(time.Hour), OnTimeout: engine.FailOnTimeout, Reason: state.WaitingForApproval, Condition: `3 of distinct signals "approved"`,
 		Names: []string{"approved"}, Asked: "Publish?", Received: 2,
 	}
 	wantSameWait(t, waitOf(t, f, l.Execution), &want)

@@ -288,6 +288,7 @@ var sqlRules = []rule{
 			e.execution_id
 			e.flow_id
 			e.lane_id
+			coalesce(e.ffx_namespace, '')::text AS namespace
 			coalesce(e.raw_fields ->> 'execution_kind', '')::text AS execution_kind
 			coalesce(e.raw_fields ->> 'ffx_node_key', '')::text AS node_key
 			coalesce(e.ffx_created_at_ms, e.created_at_ms)::bigint AS created_at_ms
