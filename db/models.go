@@ -482,19 +482,19 @@ type FfMigrationAnnotation struct {
 type FfOperatorEvent struct {
 	// Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.
 	EventID int64
-	// The execution, a bare uuid as text; of flow_cancel_requested the flow.
-	ExecutionID string
-	// priority_changed, replayed or flow_cancel_requested.
+	// The execution, a bare uuid as text; of flow_cancel_requested the flow; NULL: an action that is not about one execution.
+	ExecutionID *string
+	// priority_changed, replayed, flow_cancel_requested or action: one recorded by a console, with the name of the person.
 	EventType string
-	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.
+	// Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. action: by, action, object, detail; the last two are left out when empty.
 	Details []byte
 	// Milliseconds since the Unix epoch: when it happened.
 	OccurredAtMs int64
-	// Logical shard of the execution or flow. integer here, where other tables have smallint: FlowFabric decodes the exact type.
+	// Logical shard of the execution or flow; 0 without one. integer here, where other tables have smallint: FlowFabric decodes the exact type.
 	PartitionKey int32
-	// Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	// Namespace of the execution, its first 1024 bytes; NULL when it has none, or the event has no execution. Readers filter by it.
 	Namespace *string
-	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.
+	// Value of the execution's tag cairn.instance_id, its first 1024 bytes; NULL when it has none, or the event has no execution. Readers filter by it.
 	InstanceTag *string
 }
 

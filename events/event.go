@@ -14,7 +14,7 @@ import (
 // Event holds the fields of all events.
 type Event struct {
 	ID          int64          // unique in its outbox; later events of an execution have greater ids
-	Execution   id.ExecutionID // zero for an event of a flow
+	Execution   id.ExecutionID // zero for an event of a flow, and an action that is not about one execution
 	Namespace   *id.Namespace  // nil if another program left it out
 	InstanceTag *string        // nil if the execution has none, or another program left it out
 	At          time.Time      // when it happened, by the database's clock, in milliseconds
@@ -129,6 +129,7 @@ type OperatorCall struct {
 	PriorityChanged *PriorityChanged
 	Replayed        *Replayed
 	FlowCancel      *FlowCancel
+	Action          *Action
 	Details         json.RawMessage // as stored
 }
 
@@ -152,6 +153,15 @@ type FlowCancel struct {
 	Members int                    `json:"member_count"` // number of members concerned
 }
 
+// Action reports an action recorded by operator.RecordAction. Without an execution, the event is in partition 0 and has
+// neither a namespace nor an instance tag.
+type Action struct {
+	By     string `json:"by"`     // the person
+	Name   string `json:"action"` // such as "limit.set"
+	Object string `json:"object"` // may be empty
+	Detail string `json:"detail"` // may be empty
+}
+
 func operatorCallOf(row *outbox.Row) (OperatorCall, error) {
 	call := OperatorCall{Type: state.OperatorEventType(row.Kind), Details: row.Details}
 	var details any
@@ -169,6 +179,14 @@ func operatorCallOf(row *outbox.Row) (OperatorCall, error) {
 		call.Replayed = new(Replayed)
 		details = call.Replayed
 		call.Event, err = headOf(row)
+	case state.OperatorEventAction:
+		call.Action = new(Action)
+		details = call.Action
+		if row.Execution == "" {
+			call.Event, err = eventOf(row)
+		} else {
+			call.Event, err = headOf(row)
+		}
 	default:
 		call.Event, err = headOf(row)
 	}

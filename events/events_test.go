@@ -214,6 +214,9 @@ func TestDecodeOperatorCalls(t *testing.T) {
 		{"flow_cancel_requested", `{"flow_id": "x", "cancellation_policy": "cancel_all", "reason": "r", "member_count": 4}`,
 			OperatorCall{Event: ofFlow, FlowCancel: &FlowCancel{flow, "cancel_all", "r", 4}}},
 		{"flow_cancel_requested", "", OperatorCall{Event: ofFlow, FlowCancel: &FlowCancel{Flow: flow}}},
+		{"action", `{"by": "ada", "action": "limit.set", "object": "sync/tenant", "detail": "--units 2"}`,
+			OperatorCall{Event: event(t), Action: &Action{"ada", "limit.set", "sync/tenant", "--units 2"}}},
+		{"action", `{"by": "ada", "to": 7}`, OperatorCall{Event: event(t), Action: &Action{By: "ada"}}},
 		{"promoted", `[]`, OperatorCall{Event: event(t)}},
 	} {
 		got, err := operatorCallOf(row(func(r *outbox.Row) { r.Kind, r.Details = c.kind, []byte(c.details) }))
@@ -222,6 +225,17 @@ func TestDecodeOperatorCalls(t *testing.T) {
 	}
 	_, err = operatorCallOf(row(func(r *outbox.Row) { r.Kind, r.Details = "priority_changed", []byte(`{"old_priority":"high"}`) }))
 	wantCorrupt(t, named(outbox.Operator, err), OperatorOutbox, "details", `{"old_priority":"high"}`)
+	_, err = operatorCallOf(row(func(r *outbox.Row) { r.Kind, r.Details = "action", []byte(`{"by":7}`) }))
+	wantCorrupt(t, named(outbox.Operator, err), OperatorOutbox, "details", `{"by":7}`)
+	_, err = operatorCallOf(row(func(r *outbox.Row) { r.Execution, r.Kind = "x", "action" }))
+	wantCorrupt(t, named(outbox.Operator, err), OperatorOutbox, "execution_id", "x")
+
+	// Only an action may be without an execution.
+	without := event(t)
+	without.Execution = id.ExecutionID{}
+	got, err := operatorCallOf(row(func(r *outbox.Row) { r.Execution, r.Kind, r.Details = "", "action", []byte(`{"by":"ada"}`) }))
+	same(t, "an action without an execution", got, err,
+		OperatorCall{Event: without, Type: state.OperatorEventAction, Action: &Action{By: "ada"}, Details: json.RawMessage(`{"by":"ada"}`)})
 }
 
 func wantCorrupt(t *testing.T, err error, from Outbox, field, raw string) {

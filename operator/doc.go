@@ -21,5 +21,7 @@
 //
 // Keys and tokens of waits: [SeedKey], [RotateKey] and [Keys]; [WaitpointToken] and [ReissueToken].
 //
+// The log: [RecordAction] records an action of a person, and [ListLog] lists actions and the calls that write events themselves.
+//
 // Retention: [SetLaneRetention] sets a time, and [Retention] returns the progress.
 package operator

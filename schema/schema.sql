@@ -3122,14 +3122,15 @@ COMMENT ON COLUMN ff_migration_annotation.backward_compatible IS 'Whether FlowFa
 
 CREATE TABLE ff_operator_event (
     event_id bigint NOT NULL,
-    execution_id text NOT NULL,
+    execution_id text,
     event_type text NOT NULL,
     details jsonb,
     occurred_at_ms bigint NOT NULL,
     partition_key integer NOT NULL,
     namespace text,
     instance_tag text,
-    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text])))
+    CONSTRAINT ff_operator_event_event_type_check CHECK ((event_type = ANY (ARRAY['priority_changed'::text, 'replayed'::text, 'flow_cancel_requested'::text, 'action'::text]))),
+    CONSTRAINT ff_operator_event_execution_id_check CHECK (((execution_id IS NOT NULL) OR (event_type = 'action'::text)))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
@@ -3137,19 +3138,19 @@ COMMENT ON TABLE ff_operator_event IS 'Outbox of what operators did, inserted by
 
 COMMENT ON COLUMN ff_operator_event.event_id IS 'Position in this outbox, in order of allocation, not of commit. One sequence serves all partitions; a cursor of another outbox means nothing here.';
 
-COMMENT ON COLUMN ff_operator_event.execution_id IS 'The execution, a bare uuid as text; of flow_cancel_requested the flow.';
+COMMENT ON COLUMN ff_operator_event.execution_id IS 'The execution, a bare uuid as text; of flow_cancel_requested the flow; NULL: an action that is not about one execution.';
 
-COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed or flow_cancel_requested.';
+COMMENT ON COLUMN ff_operator_event.event_type IS 'priority_changed, replayed, flow_cancel_requested or action: one recorded by a console, with the name of the person.';
 
-COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count.';
+COMMENT ON COLUMN ff_operator_event.details IS 'Object. priority_changed: old_priority, new_priority. replayed: branch (normal or skipped_flow_member), groups_reset. flow_cancel_requested: flow_id, cancellation_policy, reason, member_count. action: by, action, object, detail; the last two are left out when empty.';
 
 COMMENT ON COLUMN ff_operator_event.occurred_at_ms IS 'Milliseconds since the Unix epoch: when it happened.';
 
-COMMENT ON COLUMN ff_operator_event.partition_key IS 'Logical shard of the execution or flow. integer here, where other tables have smallint: FlowFabric decodes the exact type.';
+COMMENT ON COLUMN ff_operator_event.partition_key IS 'Logical shard of the execution or flow; 0 without one. integer here, where other tables have smallint: FlowFabric decodes the exact type.';
 
-COMMENT ON COLUMN ff_operator_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+COMMENT ON COLUMN ff_operator_event.namespace IS 'Namespace of the execution, its first 1024 bytes; NULL when it has none, or the event has no execution. Readers filter by it.';
 
-COMMENT ON COLUMN ff_operator_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none. Readers filter by it.';
+COMMENT ON COLUMN ff_operator_event.instance_tag IS 'Value of the execution''s tag cairn.instance_id, its first 1024 bytes; NULL when it has none, or the event has no execution. Readers filter by it.';
 
 CREATE SEQUENCE ff_operator_event_event_id_seq
     START WITH 1

@@ -20,6 +20,7 @@ const (
 	OperatorEventPriorityChanged     OperatorEventType = "priority_changed"
 	OperatorEventReplayed            OperatorEventType = "replayed"
 	OperatorEventFlowCancelRequested OperatorEventType = "flow_cancel_requested"
+	OperatorEventAction              OperatorEventType = "action" // FlowFabric does not know it
 )
 
 // WorkerEventKind is the kind of a worker registry event.

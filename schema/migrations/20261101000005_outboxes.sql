@@ -6,6 +6,8 @@
 -- distributable. The reference's other indexes on completion and lease events are left out, because
 -- every claim and every completion would pay for them.
 --
+-- Operators' events also have the type action, which the reference does not know, and which may be about no execution.
+--
 -- partition_key is smallint in ff_completion_event and integer in the other three: the reference
 -- decodes the exact type.
 
@@ -77,7 +79,7 @@ WHERE instance_tag IS NOT NULL;
 CREATE TABLE ff_operator_event (
     event_id bigserial NOT NULL,
     -- The flow's uuid for flow_cancel_requested.
-    execution_id text NOT NULL,
+    execution_id text,
     event_type text NOT NULL,
     details jsonb,
     occurred_at_ms bigint NOT NULL,
@@ -86,7 +88,9 @@ CREATE TABLE ff_operator_event (
     instance_tag text,
     PRIMARY KEY (event_id, partition_key),
     CONSTRAINT ff_operator_event_event_type_check
-    CHECK (event_type IN ('priority_changed', 'replayed', 'flow_cancel_requested'))
+    CHECK (event_type IN ('priority_changed', 'replayed', 'flow_cancel_requested', 'action')),
+    CONSTRAINT ff_operator_event_execution_id_check
+    CHECK (execution_id IS NOT NULL OR event_type = 'action')
 )
 WITH (
     -- As ff_completion_event.

@@ -72,7 +72,7 @@ func performers(operation string) []engine.Role {
 		"stage and apply an edge": {engine.RoleCreator}, "apply an edge": {engine.RoleCreator}, "set the policy of a group": {engine.RoleCreator},
 		"change priority": {engine.RoleOperator}, "delay what waits": {engine.RoleOperator}, "revoke a lease": {engine.RoleOperator},
 		"fork": {engine.RoleOperator}, "continue a sequence": {engine.RoleOperator}, "replay in a sequence": {engine.RoleOperator}, "replay": {engine.RoleOperator}, "replay a member": {engine.RoleOperator}, "block": {engine.RoleOperator}, "unblock": {engine.RoleOperator},
-		"keep what ends on a lane": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
+		"keep what ends on a lane": {engine.RoleOperator}, "record an action": {engine.RoleOperator}, "pause a lane": {engine.RoleOperator}, "resume a lane": {engine.RoleOperator},
 		"drain a worker": {engine.RoleOperator}, "resume a worker": {engine.RoleOperator},
 		"drain workers": {engine.RoleOperator}, "resume workers": {engine.RoleOperator}, "mark a worker dead": {engine.RoleWorker, engine.RoleOperator},
 		"create a budget": {engine.RoleCreator, engine.RoleOperator}, "release a budget": {engine.RoleCreator, engine.RoleOperator},
