@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/graphviz"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/document"
@@ -100,7 +101,7 @@ func (a *app) showFlow(ctx context.Context, eng *engine.Engine, flow id.FlowID, 
 	case "dot":
 		text = drawn.DOT()
 	case "svg":
-		text, err = drawn.SVG(ctx)
+		text, err = graphviz.SVG(ctx, drawn)
 	default:
 		var snapshot *engine.FlowSnapshot
 		if snapshot, err = eng.DescribeFlow(ctx, flow); err == nil {
@@ -141,7 +142,7 @@ func flowText(ctx context.Context, snapshot *engine.FlowSnapshot, graph *engine.
 		{"edges", fmt.Sprint(len(graph.Edges))},
 		{"executions", strings.TrimSuffix(fmt.Sprintf("%d: %s", len(graph.Nodes), countsText(graphCounts(graph))), ": ")},
 	})
-	drawn, fits, err := drawing.OfFlow(graph).Text(ctx, width)
+	drawn, fits, err := graphviz.Text(ctx, drawing.OfFlow(graph), width)
 	if err != nil {
 		return "", err
 	}

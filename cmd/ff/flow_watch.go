@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/flowfabric/flowfabric-go/cmd/ff/internal/graphviz"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/drawing"
@@ -100,7 +101,7 @@ func (w *flowWatch) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if progress.Total > drawing.MaxText {
+	if progress.Total > graphviz.MaxText {
 		return progress.Done(), w.line(progressLine(progress))
 	}
 	graph, err := w.eng.FlowGraph(ctx, w.flow)
@@ -182,7 +183,7 @@ func (w *flowWatch) draw(ctx context.Context, graph *engine.FlowGraph, progress 
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = columns, 24
 	}
-	drawn, fits, err := drawing.OfFlow(graph).Text(ctx, width-1)
+	drawn, fits, err := graphviz.Text(ctx, drawing.OfFlow(graph), width-1)
 	if err != nil {
 		return err
 	}

@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// MaxNodes is the largest number of nodes that a page shows one by one.
+// MaxNodes is the largest number of nodes for a page to show one by one.
 const MaxNodes = 300
 
-// spanPerNode bounds the levels that all edges of a graph cross, in proportion to its limit of nodes. Graphviz places a
-// point in each level an edge crosses, and its time grows with the square of these points.
+// spanPerNode bounds how many levels the edges of a graph may cross, in proportion to the limit of nodes. More edges
+// are hard to follow, and slow to lay out.
 const spanPerNode = 8
 
-// levelShare is the part of the limit that nodes by level alone may take. They are mostly a chain, and a longer one would not
-// be read.
+// levelShare is the part of the limit for nodes by level alone. Such nodes are mostly a chain, and few people would read a
+// longer one.
 const levelShare = 5
 
-// Collapse returns the graph if it has at most limit nodes, and few enough edges to be laid out quickly. Otherwise the
-// result is coarser. It is the first of these that is small enough:
+// Collapse returns a graph to draw for limit nodes. A graph with at most limit nodes and few enough edges is returned
+// unchanged. For a larger one, Collapse tries these steps until the result is small enough:
 //
-//  1. without the edges that a longer path implies: a > c beside a > b > c
+//  1. without edges implied by a longer path: a > c beside a > b > c
 //  2. with one node for each kind and level
 //  3. with one node for each level, and at most a fifth of the limit
 //  4. with one node for 2, 4, 8, … levels, and at most a fifth of the limit
 //
-// The level of a node is the length of the longest path to it. Steps 2 to 4 leave out implied edges too, and edges inside
-// a merged node. A merged node counts its members by state, and a merged edge counts its edges.
+// The level of a node is the length of the longest path there. Steps 2 to 4 also leave out implied edges, and edges inside
+// a merged node. A merged node counts members by state, and a merged edge counts edges.
 func (g Graph) Collapse(limit int) Graph {
 	limit = max(limit, 1)
 	levels, acyclic := g.levels()
@@ -106,14 +106,10 @@ func (g Graph) below() [][]int {
 	return below
 }
 
-// reduce returns the graph without the edges that other paths imply. The graph has no cycle.
+// reduce returns the graph without the edges implied by other paths. The graph has no cycle.
 func (g Graph) reduce(levels []int) Graph {
 	below := g.below()
-	order := make([]int, len(g.Nodes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(levels[b], levels[a]) })
+	order := byKey(len(g.Nodes), func(i int) int { return -levels[i] })
 	reached := make([]bits, len(g.Nodes)) // the nodes below each node, and the node
 	implied := make([]bool, len(g.Edges))
 	for _, from := range order {
@@ -150,8 +146,8 @@ func (b bits) add(other bits) {
 	}
 }
 
-// merge merges nodes that share their level, or their band of width levels. With a width of 0 it merges only nodes that
-// share their kind too. Merged nodes are in the order of levels.
+// merge merges nodes of the same level, or of the same band of width levels. With a width of 0, merged nodes have the same
+// kind too. The result is in the order of levels.
 func (g Graph) merge(levels []int, width int) Graph {
 	type group struct {
 		band int
@@ -160,12 +156,7 @@ func (g Graph) merge(levels []int, width int) Graph {
 	place := make(map[group]int)
 	var members [][]int
 	of := make([]int, len(g.Nodes))
-	order := make([]int, len(g.Nodes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(levels[a], levels[b]) })
-	for _, i := range order {
+	for _, i := range byKey(len(g.Nodes), func(i int) int { return levels[i] }) {
 		key := group{levels[i] / max(1, width), ""}
 		if width == 0 {
 			key.kind = g.Nodes[i].Kind
@@ -238,7 +229,7 @@ var attention = []string{
 	"cancelled", "skipped", "completed",
 }
 
-// sortedCounts returns counts by state, those that need attention first.
+// sortedCounts returns counts by state, in the order of attention.
 func sortedCounts(counts map[string]int) []Count {
 	var sorted []Count
 	for _, state := range sortedKeys(counts) {

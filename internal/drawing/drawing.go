@@ -1,13 +1,16 @@
-// Package drawing draws flows: as text for a terminal, as Mermaid and DOT for documents, and as SVG. Graphviz computes the
-// layout, and this package paints it.
+// Package drawing draws flows: as SVG for a web page, and as Mermaid and DOT for documents.
 package drawing
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/text"
 )
 
 // Graph is a graph to draw. Equal graphs have equal drawings.
@@ -16,7 +19,7 @@ type Graph struct {
 	Nodes []Node
 	Edges []Edge
 
-	Implied int // edges that [Graph.Collapse] left out because other paths imply them
+	Implied int // edges left out by [Graph.Collapse] because other paths imply the order
 }
 
 // Node is a box.
@@ -27,8 +30,8 @@ type Node struct {
 	Waits string // when the node may run, such as "2 of 3"; "" for the usual rule
 	URL   string // where the box on a page leads, "" for nowhere
 
-	// Members are the indexes of merged nodes in the graph before [Graph.Collapse], and Counts their states, those that
-	// need attention first. Both are nil for a node that is one execution. Kind is "" for members of several kinds.
+	// Members are the indexes of merged nodes in the graph before [Graph.Collapse], and Counts are the states, failures
+	// first. Both are nil for a single execution. Kind is "" for members of several kinds.
 	Members []int
 	Counts  []Count
 }
@@ -76,8 +79,8 @@ func (n Node) look() look {
 	return look{"?", "unknown", "#ffffff", "#24292f"}
 }
 
-// lines returns the lines of text in the box.
-func (n Node) lines() []string {
+// Lines returns the lines of text in the box.
+func (n Node) Lines() []string {
 	second := n.look().sign + " " + stateText(n.State)
 	switch {
 	case n.Counts != nil:
@@ -93,6 +96,8 @@ func stateText(state string) string { return clean(strings.ReplaceAll(state, "_"
 
 // maxLabel is the longest label for a box.
 const maxLabel = 32
+
+func textWidth(line string) int { return text.StringWidth(line) }
 
 // shorten cuts text in the middle, since keys often differ at their ends.
 func shorten(text string, limit int) string {
@@ -119,7 +124,7 @@ func (g Graph) Mermaid() string {
 	b.WriteString("flowchart TD\n")
 	classes := make(map[string]look)
 	for i, n := range g.Nodes {
-		lines := n.lines()
+		lines := n.Lines()
 		fmt.Fprintf(&b, "    n%d[\"%s<br/>%s\"]:::%s\n", i, mermaidText(clean(n.Label)), mermaidText(lines[1]), n.look().class)
 		classes[n.look().class] = n.look()
 	}
@@ -157,7 +162,7 @@ func (g Graph) DOT() string {
 	b.WriteString("    rankdir=TB\n    node [shape=box, style=\"rounded,filled\", fontname=\"Helvetica\", fontsize=11]\n    edge [color=\"#57606a\"]\n")
 	for i, n := range g.Nodes {
 		l := n.look()
-		label := dotText(clean(n.Label) + "\n" + n.lines()[1])
+		label := dotText(clean(n.Label) + "\n" + n.Lines()[1])
 		fmt.Fprintf(&b, "    n%d [label=%s, fillcolor=\"%s\", color=\"%s\"]\n", i, label, l.fill, l.outline)
 	}
 	for _, e := range g.Edges {
@@ -176,3 +181,5 @@ func dotText(text string) string {
 	text = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "&", "&amp;").Replace(text)
 	return `"` + text + `"`
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,8 +1,6 @@
 package drawing
 
 import (
-	"context"
-	"crypto/sha256"
 	_ "embed"
 	"fmt"
 	"html"
@@ -11,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Stylesheet colors the pictures of [Layouts.Page], on light and on dark pages.
@@ -19,26 +16,15 @@ import (
 //go:embed page.css
 var Stylesheet string
 
-// keptLayouts is the number of layouts that [Layouts] remembers. One of 300 nodes takes some 100 KB.
-const keptLayouts = 32
-
-// Layouts draws graphs for pages. It remembers the last layouts, so Graphviz doesn't run again if only states changed, and
-// boxes stay where they were. The zero value is ready. Layouts may be used concurrently.
-type Layouts struct {
-	mu    sync.Mutex
-	kept  map[[sha256.Size]byte]*layout
-	order [][sha256.Size]byte // the latest used one last
-}
-
 // Page returns the graph as an svg element for an HTML page. The graph is a result of [Graph.Collapse] with at most
 // [MaxNodes].
 //
-// Classes name states: [Stylesheet] has the colors. The element has no style, script, id or markup of the graph's texts, so
-// a strict content security policy allows it. Its width and height are those at which the text is 12 pixels high. A box
-// with a [Node.URL] is a link, if the URL is relative or begins with http: or https:.
+// Classes name states: [Stylesheet] has the colors. The element has no style, script, id or markup from the graph's texts,
+// so a strict content security policy allows the element. At its width and height, text is 12 pixels high. A box with a
+// [Node.URL] is a link, if the URL is relative or begins with http: or https:. Nothing moves if only states change.
 //
-// Errors: for a graph above the limits; the error of ctx if it ends before Graphviz does.
-func (l *Layouts) Page(ctx context.Context, g Graph) (string, error) {
+// Errors: for a graph above the limits.
+func (g Graph) Page() (string, error) {
 	levels, _ := g.levels()
 	if !g.fits(MaxNodes, levels) {
 		return "", fmt.Errorf("%d nodes and %d edges exceed the limits of a page: collapse the graph", len(g.Nodes), len(g.Edges))
@@ -47,50 +33,11 @@ func (l *Layouts) Page(ctx context.Context, g Graph) (string, error) {
 	for i, n := range g.Nodes {
 		boxes[i] = n.pageSize()
 	}
-	placed, err := l.arrange(ctx, pageAttributes(boxes, levels), boxes, g.Edges)
-	if err != nil {
-		return "", err
-	}
-	return g.svg(boxes, placed), nil
+	return g.svg(boxes, g.placed(boxes, levels)), nil
 }
 
-func (l *Layouts) arrange(ctx context.Context, attributes string, boxes []spot, edges []Edge) (*layout, error) {
-	key := sha256.Sum256([]byte(dotOf(attributes, boxes, edges)))
-	if placed := l.keep(key, nil); placed != nil {
-		return placed, nil
-	}
-	placed, err := arrange(ctx, attributes, boxes, edges)
-	if err != nil {
-		return nil, err
-	}
-	return l.keep(key, placed), nil
-}
-
-// keep returns the layout with a key, after adding it unless it is nil.
-func (l *Layouts) keep(key [sha256.Size]byte, placed *layout) *layout {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if placed == nil {
-		placed = l.kept[key]
-	}
-	if placed == nil {
-		return nil
-	}
-	if l.kept == nil {
-		l.kept = make(map[[sha256.Size]byte]*layout)
-	}
-	l.kept[key] = placed
-	l.order = append(slices.DeleteFunc(l.order, func(other [sha256.Size]byte) bool { return other == key }), key)
-	if len(l.order) > keptLayouts {
-		delete(l.kept, l.order[0])
-		l.order = l.order[1:]
-	}
-	return placed
-}
-
-// Sizes in pixels. An inch has 72.
+// Sizes in pixels.
 const (
-	pixels    = 72.0
 	column    = 7.25 // of text of 12 pixels in a font of one width
 	rowHeight = 44.0
 	barHeight = 8.0
@@ -103,7 +50,7 @@ const (
 	maxCounts  = 28 // of a merged node
 )
 
-// pageSize returns the size of a box in inches. It doesn't depend on the state, and of a merged node on no counts.
+// pageSize returns the size of a box. The size depends neither on the state nor on counts.
 func (n Node) pageSize() spot {
 	columns := max(minColumns, textWidth(shorten(clean(n.Label), maxLabel)))
 	height := rowHeight
@@ -112,29 +59,44 @@ func (n Node) pageSize() spot {
 	} else if n.Waits != "" {
 		columns = max(columns, minColumns+2+min(textWidth(n.Waits), maxLabel))
 	}
-	return spot{math.Ceil(float64(columns)*column+20) / pixels, height / pixels}
+	return spot{math.Ceil(float64(columns)*column + 20), height}
 }
 
-// pageAttributes returns the attributes for Graphviz. Levels are rows if they fit into a page's width. Otherwise the
-// direction with the narrower picture is chosen, since a page scrolls down more easily. Straight edges from side to side
-// are the clearest between many boxes, and the quickest. The limits make Graphviz try less often to improve a layout.
-func pageAttributes(boxes []spot, levels []int) string {
-	rows, columns := make(map[int]float64), make(map[int]float64)
+// placed places boxes. Levels are rows if they fit into a page's width. Otherwise the direction with the narrower picture is
+// chosen, since a page scrolls down more easily.
+func (g Graph) placed(boxes []spot, levels []int) *layout {
+	down, across := gaps{within: 18, between: 36}, gaps{within: 10, between: 64}
+	rows, columns := make([]float64, len(boxes)), make([]float64, len(boxes)) // by level
 	for i, box := range boxes {
-		rows[levels[i]] += box.x + 0.25
-		columns[levels[i]] = max(columns[levels[i]], box.x+0.6)
+		rows[levels[i]] += box.x + down.within
+		columns[levels[i]] = max(columns[levels[i]], box.x+across.between)
 	}
-	down, across := 0.0, 0.0
-	for level, width := range rows {
-		down = max(down, width)
-		across += columns[level]
+	widest, wide := 0.0, 0.0
+	for level, row := range rows {
+		widest, wide = max(widest, row), wide+columns[level]
 	}
-	direction := "TB\nnodesep=0.25\nranksep=0.5\nedge [tailport=s, headport=n]"
-	if down*pixels > pageWidth && across < down {
-		direction = "LR\nnodesep=0.15\nranksep=1\nedge [tailport=e, headport=w]"
+	if widest <= pageWidth || wide >= widest {
+		return arrange(g, boxes, levels, down)
 	}
-	return "rankdir=" + direction + "\nsplines=polyline\nmclimit=0.3\nnslimit=1\nnslimit1=1\nsearchsize=10"
+	turned := make([]spot, len(boxes))
+	for i, box := range boxes {
+		turned[i] = box.turn()
+	}
+	l := arrange(g, turned, levels, across)
+	l.size = l.size.turn()
+	for i := range l.centers {
+		l.centers[i] = l.centers[i].turn()
+	}
+	for _, line := range l.lines {
+		for i := range line {
+			line[i] = line[i].turn()
+		}
+	}
+	return l
 }
+
+// turn exchanges right and down.
+func (s spot) turn() spot { return spot{s.y, s.x} }
 
 // margin is the space around a picture.
 const margin = 4.0
@@ -142,18 +104,18 @@ const margin = 4.0
 // svg paints a layout.
 func (g Graph) svg(boxes []spot, placed *layout) string {
 	var b strings.Builder
-	// A picture is one thing for a screen reader; links in it would be out of reach.
+	// A screen reader doesn't enter an image, so its links would be out of reach.
 	role := "img"
 	if slices.ContainsFunc(g.Nodes, func(n Node) bool { return n.link() != "" }) {
 		role = "group"
 	}
-	width, height := math.Ceil(placed.size.x*pixels+2*margin), math.Ceil(placed.size.y*pixels+2*margin)
+	width, height := math.Ceil(placed.size.x+2*margin), math.Ceil(placed.size.y+2*margin)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="%s" aria-label="%s" width="%g" height="%g" viewBox="0 0 %g %g"`,
 		role, escape(g.summary()), width, height, width, height)
 	b.WriteString(` font-family="ui-monospace, monospace" font-size="12" text-anchor="middle" fill="currentColor">` + "\n")
 	b.WriteString(`<g class="edges" fill="none" stroke="currentColor">` + "\n")
 	for i, e := range g.Edges {
-		e.svg(&b, placed.curves[i])
+		e.svg(&b, placed.lines[i])
 	}
 	b.WriteString("</g>\n" + `<g class="nodes">` + "\n")
 	for i, n := range g.Nodes {
@@ -191,7 +153,7 @@ func (n Node) counts() []Count {
 	return []Count{{n.State, 1}}
 }
 
-func (e Edge) svg(b *strings.Builder, curve []spot) {
+func (e Edge) svg(b *strings.Builder, line []spot) {
 	class := "applied"
 	if slices.Contains(edgeStates, e.State) {
 		class = e.State
@@ -201,19 +163,14 @@ func (e Edge) svg(b *strings.Builder, curve []spot) {
 		fmt.Fprintf(b, "<title>%s edges</title>", number(e.Count))
 	}
 	b.WriteString(`<path d="`)
-	// The curves are straight, and every third point is an end.
-	var tip, before spot
-	for i := 0; i < len(curve); i += 3 {
-		if i > 0 && curve[i] == tip {
-			continue
-		}
-		before, tip = tip, curve[i]
+	for i, at := range line {
 		b.WriteByte("ML"[min(i, 1)])
-		b.WriteString(pixel(tip))
+		b.WriteString(pixel(at))
 	}
+	tip, before := line[len(line)-1], line[len(line)-2]
 	b.WriteString(`"/>`)
 	if length := math.Hypot(tip.x-before.x, tip.y-before.y); length > 0 {
-		const long, half = 8 / pixels, 3 / pixels
+		const long, half = 8, 3
 		x, y := (tip.x-before.x)/length, (tip.y-before.y)/length
 		base := spot{tip.x - long*x, tip.y - long*y}
 		fmt.Fprintf(b, `<path class="arrow" fill="currentColor" d="M%sL%sL%sZ"/>`, pixel(tip),
@@ -234,13 +191,13 @@ func (n Node) svg(b *strings.Builder, center, size spot) {
 	if n.Counts != nil {
 		class += " merged"
 	}
-	lines := n.lines()
+	lines := n.Lines()
 	title := shorten(clean(n.Label), maxTitle) + "\n" + shorten(clean(lines[1]), maxTitle)
 	if n.Counts == nil && n.Kind != "" && n.Kind != n.Label {
 		title += "\n" + shorten(clean(n.Kind), maxTitle)
 	}
-	width, height := size.x*pixels, size.y*pixels
-	x, y := center.x*pixels+margin, center.y*pixels+margin
+	width, height := size.x, size.y
+	x, y := center.x+margin, center.y+margin
 	left, top := x-width/2, y-height/2
 	fmt.Fprintf(b, ` class="%s"><title>%s</title><rect class="box" fill="none" stroke="currentColor" x="%s" y="%s" width="%s" height="%s" rx="6"/>`,
 		class, escape(title), short(left), short(top), short(width), short(height))
@@ -252,10 +209,10 @@ func (n Node) svg(b *strings.Builder, center, size spot) {
 	b.WriteString("</" + element + ">\n")
 }
 
-// stateLine returns the second line in a box: of counts those that fit.
+// stateLine returns the second line in a box, with as many counts as fit.
 func (n Node) stateLine(columns int) string {
 	shown := len(n.Counts)
-	line := clean(n.lines()[1])
+	line := clean(n.Lines()[1])
 	for shown > 1 && textWidth(line) > columns {
 		shown--
 		line = countsText(n.Counts[:shown]) + ", …"
@@ -282,7 +239,7 @@ func bar(b *strings.Builder, counts []Count, at spot, width float64) {
 // maxTitle is the longest label in a title.
 const maxTitle = 300
 
-// link returns the node's URL, or "" for one that a browser would run, or with characters that need escaping.
+// link returns the node's URL, or "" for a URL with another scheme, such as javascript, or with unprintable characters.
 func (n Node) link() string {
 	parsed, err := url.Parse(n.URL)
 	if err != nil || !slices.Contains([]string{"", "http", "https"}, parsed.Scheme) || clean(n.URL) != n.URL {
@@ -294,7 +251,7 @@ func (n Node) link() string {
 func escape(text string) string { return html.EscapeString(text) }
 
 // pixel writes a position in pixels.
-func pixel(at spot) string { return short(at.x*pixels+margin) + "," + short(at.y*pixels+margin) }
+func pixel(at spot) string { return short(at.x+margin) + "," + short(at.y+margin) }
 
 // short writes a number with at most one decimal.
 func short(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }

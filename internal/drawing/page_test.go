@@ -1,7 +1,6 @@
 package drawing_test
 
 import (
-	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -9,10 +8,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/flowfabric/flowfabric-go/internal/drawing"
+	"github.com/flowfabric/flowfabric-go/internal/drawing/samples"
 )
 
 // allowed are the elements and attributes of a picture on a page. A strict content security policy allows them all.
@@ -69,7 +70,7 @@ func texts(t *testing.T, svg string) (texts, links []string) {
 
 func page(t *testing.T, g drawing.Graph) string {
 	t.Helper()
-	svg, err := new(drawing.Layouts).Page(t.Context(), g)
+	svg, err := g.Page()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestPageOfHostileTexts(t *testing.T) {
 		`<<table><tr><td port="a">html-like</td></tr></table>>`, `\N \G \l \"; n0 -> n1 [label="x`, `"]; } digraph {`, "nul \x00, tab \t\r\n",
 		"invalid \xff\xfe", "\u202eright to left", "\ufeff\ufffe\uffff", strings.Repeat("very-long ", 10_000), "日本語のキー 👩‍💻", "</title></svg>", "",
 	} {
-		g := chart("a>b", "c")
+		g := samples.Chart("a>b", "c")
 		for i := range g.Nodes {
 			g.Nodes[i].Label, g.Nodes[i].Kind, g.Nodes[i].URL = hostile, hostile, "/?q="+hostile
 		}
@@ -91,7 +92,7 @@ func TestPageOfHostileTexts(t *testing.T) {
 		g.Nodes[2].Members, g.Nodes[2].Counts = []int{1, 2}, []drawing.Count{{State: hostile, N: 2}}
 		svg := page(t, g)
 		found, links := texts(t, svg)
-		printable := !strings.ContainsAny(hostile, "\x00\t\xff\u202e\ufeff\u200d")
+		printable := utf8.ValidString(hostile) && !strings.ContainsFunc(hostile, func(r rune) bool { return !unicode.IsPrint(r) })
 		if all := strings.Join(found, "\n"); printable && len(hostile) < 300 && strings.Count(all, hostile) < 5 {
 			t.Errorf("%q is missing in %q", hostile, all)
 		}
@@ -112,7 +113,7 @@ func TestPageLinks(t *testing.T) {
 		"": false, "javascript:alert(1)": false, "JavaScript:alert(1)": false, " javascript:alert(1)": false, "java\nscript:alert(1)": false,
 		"data:text/html,x": false, "vbscript:x": false, "\x01javascript:x": false,
 	} {
-		g := chart("a")
+		g := samples.Chart("a")
 		g.Nodes[0].URL = url
 		svg := page(t, g)
 		if _, links := texts(t, svg); len(links) > 0 != want || want && links[0] != url {
@@ -127,7 +128,7 @@ func TestPageLinks(t *testing.T) {
 
 // Each execution is a box with its name, state and title, and the label sums them up.
 func TestPageShowsEveryNode(t *testing.T) {
-	g := graphs()["diamond"]
+	g := samples.All()["diamond"]
 	found, _ := texts(t, page(t, g))
 	for _, n := range g.Nodes {
 		if !slices.Contains(found, n.Label) {
@@ -137,7 +138,7 @@ func TestPageShowsEveryNode(t *testing.T) {
 	if want := "flow: 4 executions, 1 failed, 1 skipped, 2 completed"; !slices.Contains(found, want) {
 		t.Errorf("%q is missing in %q", want, found)
 	}
-	found, _ = texts(t, page(t, merged()))
+	found, _ = texts(t, page(t, samples.Merged()))
 	for _, want := range []string{"resize × 1,240", "4 failed, 40 active, …", "resize × 1,240\n4 failed, 40 active, 1,196 completed", "1,240 edges", "· waiting children, 1,000 of 1,240"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%q is missing in %q", want, found)
@@ -148,7 +149,7 @@ func TestPageShowsEveryNode(t *testing.T) {
 // A change of states moves nothing.
 func TestPageMovesNothing(t *testing.T) {
 	geometry := regexp.MustCompile(` (x|y|width|height|d|viewBox)="[^"]*"`)
-	g := graphs()["fan"]
+	g := samples.All()["fan"]
 	before := geometry.FindAllString(page(t, g), -1)
 	for _, state := range []string{"completed", "waiting_children", "rate_limited"} {
 		for i := range g.Nodes {
@@ -165,42 +166,11 @@ func TestPageMovesNothing(t *testing.T) {
 
 func TestPageOfTooManyNodes(t *testing.T) {
 	for _, g := range []drawing.Graph{nodes(drawing.MaxNodes+1, same), random(drawing.MaxNodes, 5_000, 50)} {
-		if svg, err := new(drawing.Layouts).Page(t.Context(), g); err == nil || svg != "" {
+		if svg, err := g.Page(); err == nil || svg != "" {
 			t.Errorf("%d nodes and %d edges are drawn", len(g.Nodes), len(g.Edges))
 		}
 	}
 	page(t, nodes(drawing.MaxNodes, same))
-}
-
-// Pages are drawn at once with others, and with pictures of other kinds, although Graphviz draws one at a time.
-func TestPagesAtOnce(t *testing.T) {
-	var layouts drawing.Layouts
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			g := chain(i%5 + 2)
-			want := page(t, g)
-			for range 2 {
-				if got, err := layouts.Page(t.Context(), g); got != want || err != nil {
-					t.Errorf("%d: drawn %q, %v", i, got, err)
-				}
-			}
-			if _, err := g.SVG(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// A request that has ended waits for no layout.
-func TestPageOfAnEndedRequest(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := new(drawing.Layouts).Page(ctx, chain(200)); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	page(t, chain(3))
 }
 
 // The stylesheet has a color for each class of a state, in light and in dark.

@@ -1,4 +1,4 @@
-package drawing_test
+package graphviz_test
 
 import (
 	"fmt"

@@ -1,10 +1,12 @@
-package drawing
+package graphviz
 
 import (
 	"context"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/flowfabric/flowfabric-go/internal/drawing"
 )
 
 // MaxText is the largest number of nodes in a drawing for a terminal.
@@ -14,7 +16,7 @@ func textWidth(line string) int { return text.StringWidth(line) }
 
 // Text draws a graph with boxes and lines, at most width characters wide. It returns false if the graph does not fit, or
 // if lines of edges without a common end would merge into one.
-func (g Graph) Text(ctx context.Context, width int) (string, bool, error) {
+func Text(ctx context.Context, g drawing.Graph, width int) (string, bool, error) {
 	if len(g.Nodes) == 0 || len(g.Nodes) > MaxText {
 		return "", false, nil
 	}
@@ -100,7 +102,7 @@ func (c *canvas) width() int {
 }
 
 // paint paints a layout. It returns false if lines merge, or cross a box.
-func paint(g Graph, p *placed) (*canvas, bool) {
+func paint(g drawing.Graph, p *placed) (*canvas, bool) {
 	c := &canvas{lines: make(map[point][]stroke)}
 	inside := make(map[point]int)
 	for i, n := range g.Nodes {
@@ -137,7 +139,7 @@ func paint(g Graph, p *placed) (*canvas, bool) {
 		c.set(at, sign)
 	}
 	for i, n := range g.Nodes {
-		c.box(p.boxes[i], boxWidth(n), n.lines())
+		c.box(p.boxes[i], boxWidth(n), n.Lines())
 	}
 	return c, true
 }
@@ -151,7 +153,7 @@ func (c *canvas) box(at point, width int, lines []string) {
 }
 
 // draw draws an edge with an arrow. It returns false if the edge crosses a box, or ends outside one.
-func (c *canvas) draw(edge int, e Edge, corners []point, inside map[point]int, arrows map[point]rune) bool {
+func (c *canvas) draw(edge int, e drawing.Edge, corners []point, inside map[point]int, arrows map[point]rune) bool {
 	path := cellsOf(corners)
 	from, to := -1, -1
 	for i, at := range path {
@@ -236,7 +238,7 @@ func side(of, other point) int {
 }
 
 // readable reports whether the edges in one cell can be distinguished: the edges have a common end, or cross.
-func readable(g Graph, drawn []stroke) bool {
+func readable(g drawing.Graph, drawn []stroke) bool {
 	straight := func(sides int) bool { return sides == north|south || sides == east|west }
 	for i, a := range drawn {
 		for _, b := range drawn[:i] {

@@ -1,10 +1,10 @@
 // Package graphvizcache sets the folder in which go-graphviz caches its compiled machine code.
 //
-// go-graphviz compiles Graphviz when it is initialised, in every program that links it, which takes half a second. It
+// go-graphviz compiles Graphviz when it is initialised, in every run of ff, which takes up to a second. It
 // caches the code in a folder with a fixed name in the directory for temporary files, where other users of the machine
 // could place code of their own. So this package sets a private folder for that moment. Go initialises packages in the
 // order of their import paths as far as the imports allow. This package imports only the standard library and sorts before
-// go-graphviz, and package drawing, which restores the directory, comes right after go-graphviz; a test checks that.
+// go-graphviz, and package graphviz, which restores the directory, comes right after go-graphviz; a test checks that.
 package graphvizcache
 
 import (
