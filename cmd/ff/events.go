@@ -172,6 +172,8 @@ func operatorLine(e events.OperatorCall) eventView {
 		v.about = fmt.Sprintf("%d to %d", e.PriorityChanged.Old, e.PriorityChanged.New)
 	case e.FlowCancel != nil:
 		v.Flow = &e.FlowCancel.Flow
+	case e.Action != nil:
+		v.about = shortened(printable(strings.TrimSpace(e.Action.Name+" by "+e.Action.By+" "+e.Action.Object)), 40)
 	}
 	return v
 }

@@ -212,7 +212,7 @@ func readExecutions(
 
 // flagsOf maps the engine's argument names to flags.
 var flagsOf = map[string]string{
-	"after": "--after", "Batch": "--batch", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
+	"after": "--after", "By": "--by", "Batch": "--batch", "as of": "--until", "created before": "--until", "created from": "--since", "keep": "--keep", "kind": "--kind",
 	"limit": "--limit", "namespace": "--namespace", "reason": "--reason", "state": "--state", "tag key": "--tag", "tag value": "--tag",
 	"until": "--until", "Until": "--until", "Reason": "--reason", "worker": "--worker", "instance": "--instance", "order": "--order",
 }

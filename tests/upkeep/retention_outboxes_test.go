@@ -44,7 +44,7 @@ func (o oneOutbox) write(t *testing.T, f *fixture.Fixture, n int, ago time.Durat
 	t.Helper()
 	at := f.Time().Add(-ago).UnixMilli()
 	var ids []int64
-	for range n {
+	for i := range n {
 		row := fixture.Columns{"partition_key": 0, o.at: at}
 		switch o.name {
 		case "completion":
@@ -53,6 +53,9 @@ func (o oneOutbox) write(t *testing.T, f *fixture.Fixture, n int, ago time.Durat
 			row["execution_id"], row["event_type"] = "x", "acquired"
 		case "operator":
 			row["execution_id"], row["event_type"] = "x", "replayed"
+			if i%2 == 1 {
+				row["execution_id"], row["event_type"] = nil, "action"
+			}
 		case "signal":
 			row["execution_id"], row["signal_id"] = "x", "s"
 		}
