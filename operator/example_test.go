@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -83,4 +84,31 @@ func ExampleReplayWhere() {
 	}
 	fmt.Println("would replay", would.Matched, "and replayed", done.Changed)
 	// Output: would replay 0 and replayed 0
+}
+
+// Pause a lane and record who did so, both or neither, then list the log of the person.
+func ExampleRecordAction() {
+	ctx := context.Background()
+	pool, eng := connect(ctx)
+	defer pool.Close()
+
+	if err := eng.InTx(ctx, func(_ pgx.Tx, eng *engine.Engine) error {
+		if err := operator.PauseLane(ctx, eng, "mail", operator.LanePause{Reason: "bounces"}); err != nil {
+			return err
+		}
+		return operator.RecordAction(ctx, eng, operator.Action{By: "grace", Name: "lane.pause", Object: "mail", Detail: "bounces"})
+	}); err != nil {
+		log.Fatal(err)
+	}
+	page, err := operator.ListLog(ctx, eng, operator.LogFilter{By: "grace"}, "", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, entry := range page.Items {
+		fmt.Println(entry.By, entry.Action, entry.Object, entry.Detail)
+	}
+	if err := operator.ResumeLane(ctx, eng, "mail"); err != nil {
+		log.Fatal(err)
+	}
+	// Output: grace lane.pause mail bounces
 }

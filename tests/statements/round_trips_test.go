@@ -14,6 +14,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/stream"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
@@ -266,6 +267,13 @@ func TestRoundTripsOfSingleCalls(t *testing.T) {
 		{"input", func(ctx context.Context) error { _, err := f.ExecutionInput(ctx, c.ID); return err }},
 		{"list", func(ctx context.Context) error {
 			_, err := f.ListExecutions(ctx, engine.ExecutionFilter{}, "", 1)
+			return err
+		}},
+		{"record an action", func(ctx context.Context) error {
+			return operator.RecordAction(ctx, f.Engine, operator.Action{By: "ada", Name: "execution.cancel", Execution: c.ID})
+		}},
+		{"list the log", func(ctx context.Context) error {
+			_, err := operator.ListLog(ctx, f.Engine, operator.LogFilter{By: "ada"}, "", 0)
 			return err
 		}},
 		{"set a tag", func(ctx context.Context) error { return f.SetExecutionTag(ctx, c.ID, "app.set", "v") }},
