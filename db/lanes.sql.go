@@ -34,140 +34,6 @@ func (q *Queries) EnsureLanes(ctx context.Context, db DBTX, arg EnsureLanesParam
 	return err
 }
 
-const listActiveLanes = `-- name: ListActiveLanes :many
-WITH timed AS MATERIALIZED (
-    -- The attempts the lease timers list.
-    SELECT
-        t.partition_key,
-        t.execution_id
-    FROM (
-        SELECT
-            unnest(w.partition_keys) AS partition_key,
-            unnest(w.execution_ids) AS execution_id
-        FROM ffx_lease_timer AS w
-        ORDER BY
-            w.due_at_ms,
-            w.timer_id
-    ) AS t
-    LIMIT $1::integer + 1
-)
-SELECT
-    coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
-    c.counted
-FROM (SELECT count(*) AS counted FROM timed) AS c
-LEFT JOIN (
-    SELECT
-        a.lane_id,
-        count(*) AS n
-    FROM (
-        SELECT DISTINCT
-            t.partition_key,
-            t.execution_id
-        FROM timed AS t
-    ) AS i
-    CROSS JOIN LATERAL (
-        SELECT x.lane_id
-        FROM ff_exec_core AS x
-        WHERE
-            x.partition_key = i.partition_key
-            AND x.execution_id = i.execution_id
-            AND x.lifecycle_phase = 'active'
-        LIMIT 1
-    ) AS a
-    GROUP BY a.lane_id
-) AS l ON true
-ORDER BY l.lane_id
-`
-
-type ListActiveLanesRow struct {
-	LaneID  string
-	N       int64
-	Counted int64
-}
-
-// ListActiveLanes counts the active executions of each lane, among the first max_counted and one more the lease timers
-// list. counted is the number of executions, active or not. There is at least one row, whose lane_id may be empty.
-//
-// Used by: engine.ListLanes.
-// Locks: none. Spans partitions.
-func (q *Queries) ListActiveLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListActiveLanesRow, error) {
-	rows, err := db.Query(ctx, listActiveLanes, maxCounted)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListActiveLanesRow
-	for rows.Next() {
-		var i ListActiveLanesRow
-		if err := rows.Scan(&i.LaneID, &i.N, &i.Counted); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listDelayedLanes = `-- name: ListDelayedLanes :many
-WITH delayed AS MATERIALIZED (
-    -- The delayed executions, the next one first.
-    SELECT e.lane_id
-    FROM ff_exec_core AS e
-    WHERE
-        e.ffx_delay_until_ms IS NOT NULL
-        AND e.eligibility_state = 'not_eligible_until_time'
-    ORDER BY e.ffx_delay_until_ms
-    LIMIT $1::integer + 1
-)
-SELECT
-    coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
-    c.counted
-FROM (SELECT count(*) AS counted FROM delayed) AS c
-LEFT JOIN (
-    SELECT
-        d.lane_id,
-        count(*) AS n
-    FROM delayed AS d
-    GROUP BY d.lane_id
-) AS l ON true
-ORDER BY l.lane_id
-`
-
-type ListDelayedLanesRow struct {
-	LaneID  string
-	N       int64
-	Counted int64
-}
-
-// ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
-// counted is the number of executions, with lanes or without. There is at least one row, whose lane_id may be empty.
-//
-// Used by: engine.ListLanes.
-// Locks: none. Spans partitions.
-func (q *Queries) ListDelayedLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListDelayedLanesRow, error) {
-	rows, err := db.Query(ctx, listDelayedLanes, maxCounted)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListDelayedLanesRow
-	for rows.Next() {
-		var i ListDelayedLanesRow
-		if err := rows.Scan(&i.LaneID, &i.N, &i.Counted); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listEndedLanes = `-- name: ListEndedLanes :many
 WITH clock AS MATERIALIZED (
     -- The time of the call.
@@ -178,9 +44,11 @@ ended AS MATERIALIZED (
     SELECT
         o.partition_key,
         o.execution_id,
-        o.occurred_at_ms
+        o.occurred_at_ms,
+        row_number() OVER (ORDER BY o.event_id DESC) AS nth
     FROM (
         SELECT
+            c.event_id,
             c.partition_key,
             c.execution_id,
             c.occurred_at_ms
@@ -189,21 +57,26 @@ ended AS MATERIALIZED (
         LIMIT $2::integer + 1
     ) AS o
     WHERE o.occurred_at_ms > (SELECT now_ms FROM clock) - 60000
+),
+summed AS MATERIALIZED (
+    -- Their number, the time of the first one, and the distance between looked up ones.
+    SELECT
+        count(*) AS counted,
+        min(d.occurred_at_ms) AS first_at_ms,
+        greatest((count(*) + $3::integer - 1) / $3::integer, 1) AS step
+    FROM ended AS d
 )
 SELECT
     coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
+    coalesce(l.age, 0)::integer AS age,
+    coalesce(l.n * c.step, 0)::bigint AS n,
     c.counted,
     coalesce((SELECT now_ms FROM clock) - c.first_at_ms, 0)::bigint AS span_ms
-FROM (
-    SELECT
-        count(*) AS counted,
-        min(d.occurred_at_ms) AS first_at_ms
-    FROM ended AS d
-) AS c
+FROM summed AS c
 LEFT JOIN (
     SELECT
         e.lane_id,
+        greatest(((SELECT now_ms FROM clock) - d.occurred_at_ms) / 5000, 0) AS age,
         count(*) AS n
     FROM ended AS d
     CROSS JOIN LATERAL (
@@ -214,31 +87,39 @@ LEFT JOIN (
             AND x.execution_id = d.execution_id
         LIMIT 1
     ) AS e
-    GROUP BY e.lane_id
+    WHERE d.nth % (SELECT step FROM summed) = 0
+    GROUP BY
+        e.lane_id,
+        age
 ) AS l ON true
-ORDER BY l.lane_id
+ORDER BY
+    l.lane_id,
+    l.age
 `
 
 type ListEndedLanesParams struct {
 	NowMs      *int64
 	MaxCounted int32
+	MaxLooked  int32
 }
 
 type ListEndedLanesRow struct {
 	LaneID  string
+	Age     int32
 	N       int64
 	Counted int64
 	SpanMs  int64
 }
 
-// ListEndedLanes counts, for each lane, the executions ended within the last minute, among the last max_counted and one
-// more of all lanes. counted is the number of executions, and span_ms the time between the first end and now; 0 if
-// there is none. There is at least one row, whose lane_id may be empty.
+// ListEndedLanes counts, for each lane, the executions ended within the last minute, by the number of whole five
+// seconds since: 0 to 11. Examined are the last max_counted and one more of all lanes. Up to max_looked of them are
+// looked up, at even distances, and each stands for step ends. counted is the number of executions, and span_ms the
+// time between the first end and now; 0 if there is none. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListEndedLanes(ctx context.Context, db DBTX, arg ListEndedLanesParams) ([]ListEndedLanesRow, error) {
-	rows, err := db.Query(ctx, listEndedLanes, arg.NowMs, arg.MaxCounted)
+	rows, err := db.Query(ctx, listEndedLanes, arg.NowMs, arg.MaxCounted, arg.MaxLooked)
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +129,7 @@ func (q *Queries) ListEndedLanes(ctx context.Context, db DBTX, arg ListEndedLane
 		var i ListEndedLanesRow
 		if err := rows.Scan(
 			&i.LaneID,
+			&i.Age,
 			&i.N,
 			&i.Counted,
 			&i.SpanMs,
@@ -262,12 +144,32 @@ func (q *Queries) ListEndedLanes(ctx context.Context, db DBTX, arg ListEndedLane
 	return items, nil
 }
 
-const listHeldLanes = `-- name: ListHeldLanes :many
-WITH gated AS MATERIALIZED (
-    -- The executions waiting for a budget or limit.
+const listLaneStates = `-- name: ListLaneStates :many
+WITH delayed AS MATERIALIZED (
+    -- The delayed executions, the next one first.
     SELECT
-        w.partition_key,
-        w.execution_id
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        'delayed' AS state
+    FROM ff_exec_core AS e
+    WHERE e.ffx_delay_until_ms IS NOT NULL AND e.eligibility_state = 'not_eligible_until_time'
+    ORDER BY e.ffx_delay_until_ms
+    LIMIT $1::integer + 1
+),
+timed AS MATERIALIZED (
+    -- The attempts the lease timers list.
+    SELECT t.partition_key, t.execution_id
+    FROM (
+        SELECT unnest(w.partition_keys) AS partition_key, unnest(w.execution_ids) AS execution_id
+        FROM ffx_lease_timer AS w
+        ORDER BY w.due_at_ms, w.timer_id
+    ) AS t
+    LIMIT $1::integer + 1
+),
+gated AS MATERIALIZED (
+    -- The executions waiting for a budget or limit.
+    SELECT w.partition_key, w.execution_id
     FROM ffx_waiting AS w
     ORDER BY
         w.gate_id,
@@ -279,9 +181,7 @@ WITH gated AS MATERIALIZED (
 ),
 suspended AS MATERIALIZED (
     -- The suspended executions, the longest wait first.
-    SELECT
-        s.partition_key,
-        s.execution_id
+    SELECT s.partition_key, s.execution_id
     FROM ff_suspension_current AS s
     WHERE s.ffx_open_since_ms IS NOT NULL
     ORDER BY
@@ -292,9 +192,7 @@ suspended AS MATERIALIZED (
 ),
 placed AS MATERIALIZED (
     -- The members of sequences, with or without the turn.
-    SELECT
-        m.execution_partition_key AS partition_key,
-        m.execution_id
+    SELECT m.execution_partition_key AS partition_key, m.execution_id
     FROM ffx_sequence_member AS m
     ORDER BY
         m.partition_key,
@@ -304,117 +202,141 @@ placed AS MATERIALIZED (
 ),
 members AS MATERIALIZED (
     -- The members of flows whose last summary counted members waiting for upstreams.
-    SELECT
-        x.partition_key,
-        x.execution_id
+    SELECT x.partition_key, x.execution_id, x.lane_id, x.state
     FROM (
-        SELECT
-            f.partition_key,
-            f.flow_id
+        SELECT f.partition_key, f.flow_id
         FROM ff_flow_summary AS f
         WHERE f.members_waiting_children > 0
-        ORDER BY
-            f.partition_key,
-            f.flow_id
+        ORDER BY f.partition_key, f.flow_id
         LIMIT $1::integer + 1
     ) AS t
     CROSS JOIN LATERAL (
         SELECT
             e.partition_key,
-            e.execution_id
+            e.execution_id,
+            e.lane_id,
+            CASE WHEN e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'blocked_by_dependencies' THEN 'dependent' END AS state
         FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = t.partition_key
-            AND e.flow_id = t.flow_id
+        WHERE e.partition_key = t.partition_key AND e.flow_id = t.flow_id
         OFFSET 0
     ) AS x
     LIMIT $1::integer + 1
+),
+listed AS MATERIALIZED (
+    -- All lists, and the turns of the executions without a lane, which are looked up.
+    SELECT
+        n.list, n.nth, n.partition_key, n.execution_id, n.lane_id, n.state,
+        row_number() OVER (PARTITION BY n.lane_id IS NULL ORDER BY n.nth, n.list) AS turn
+    FROM (
+        SELECT 'delayed' AS list, row_number() OVER () AS nth, d.partition_key, d.execution_id, d.lane_id, d.state FROM delayed AS d
+        UNION ALL
+        SELECT 'active' AS list, row_number() OVER () AS nth, t.partition_key, t.execution_id, NULL::text AS lane_id, NULL::text AS state FROM timed AS t
+        UNION ALL
+        SELECT 'limited' AS list, row_number() OVER () AS nth, g.partition_key, g.execution_id, NULL::text AS lane_id, NULL::text AS state FROM gated AS g
+        UNION ALL
+        SELECT 'suspended' AS list, row_number() OVER () AS nth, s.partition_key, s.execution_id, NULL::text AS lane_id, NULL::text AS state FROM suspended AS s
+        UNION ALL
+        SELECT 'dependent' AS list, row_number() OVER () AS nth, p.partition_key, p.execution_id, NULL::text AS lane_id, NULL::text AS state FROM placed AS p
+        UNION ALL
+        SELECT 'dependent' AS list, row_number() OVER () AS nth, m.partition_key, m.execution_id, m.lane_id, m.state FROM members AS m
+    ) AS n
 )
 SELECT
     coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.delayed, 0)::bigint AS delayed,
+    coalesce(l.active, 0)::bigint AS active,
     coalesce(l.limited, 0)::bigint AS limited,
     coalesce(l.suspended, 0)::bigint AS suspended,
     coalesce(l.dependent, 0)::bigint AS dependent,
-    (c.gated > $1::integer)::boolean AS limited_partial,
-    (c.suspended > $1::integer)::boolean AS suspended_partial,
-    (c.placed > $1::integer OR c.members > $1::integer)::boolean AS dependent_partial
+    coalesce(c.partial, '{}')::text[] AS partial
 FROM (
-    SELECT
-        (SELECT count(*) FROM gated) AS gated,
-        (SELECT count(*) FROM suspended) AS suspended,
-        (SELECT count(*) FROM placed) AS placed,
-        (SELECT count(*) FROM members) AS members
+    SELECT array_agg(DISTINCT b.list) AS partial
+    FROM listed AS b
+    WHERE
+        b.nth > $1::integer
+        OR b.lane_id IS NULL AND b.turn > $2::integer
 ) AS c
 LEFT JOIN (
     SELECT
-        e.lane_id,
-        count(*) FILTER (WHERE e.held = 'limited') AS limited,
-        count(*) FILTER (WHERE e.held = 'suspended') AS suspended,
-        count(*) FILTER (WHERE e.held = 'dependent') AS dependent
+        u.lane_id,
+        count(*) FILTER (WHERE u.state = 'delayed') AS delayed,
+        count(*) FILTER (WHERE u.state = 'active') AS active,
+        count(*) FILTER (WHERE u.state = 'limited') AS limited,
+        count(*) FILTER (WHERE u.state = 'suspended') AS suspended,
+        count(*) FILTER (WHERE u.state = 'dependent') AS dependent
     FROM (
-        SELECT partition_key, execution_id FROM gated
-        UNION
-        SELECT partition_key, execution_id FROM suspended
-        UNION
-        SELECT partition_key, execution_id FROM placed
-        UNION
-        SELECT partition_key, execution_id FROM members
+        SELECT DISTINCT
+            i.partition_key,
+            i.execution_id,
+            coalesce(i.lane_id, e.lane_id) AS lane_id,
+            coalesce(i.state, e.state) AS state
+        FROM listed AS i
+        LEFT JOIN LATERAL (
+            SELECT
+                x.lane_id,
+                CASE
+                    WHEN x.lifecycle_phase IN ('active', 'suspended') THEN x.lifecycle_phase
+                    WHEN x.lifecycle_phase <> 'runnable' THEN NULL
+                    WHEN x.eligibility_state = 'not_eligible_until_time' THEN 'delayed'
+                    WHEN x.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'limited'
+                    WHEN x.eligibility_state = 'blocked_by_dependencies' THEN 'dependent'
+                END AS state
+            FROM ff_exec_core AS x
+            WHERE
+                i.lane_id IS NULL
+                AND i.turn <= $2::integer
+                AND x.partition_key = i.partition_key
+                AND x.execution_id = i.execution_id
+            LIMIT 1
+        ) AS e ON true
     ) AS u
-    CROSS JOIN LATERAL (
-        SELECT
-            x.lane_id,
-            CASE
-                WHEN x.lifecycle_phase = 'suspended' THEN 'suspended'
-                WHEN x.lifecycle_phase <> 'runnable' THEN NULL
-                WHEN x.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'limited'
-                WHEN x.eligibility_state = 'blocked_by_dependencies' THEN 'dependent'
-            END AS held
-        FROM ff_exec_core AS x
-        WHERE
-            x.partition_key = u.partition_key
-            AND x.execution_id = u.execution_id
-        LIMIT 1
-    ) AS e
-    WHERE e.held IS NOT NULL
-    GROUP BY e.lane_id
+    WHERE u.state IS NOT NULL
+    GROUP BY u.lane_id
 ) AS l ON true
 ORDER BY l.lane_id
 `
 
-type ListHeldLanesRow struct {
-	LaneID           string
-	Limited          int64
-	Suspended        int64
-	Dependent        int64
-	LimitedPartial   bool
-	SuspendedPartial bool
-	DependentPartial bool
+type ListLaneStatesParams struct {
+	MaxCounted int32
+	MaxLooked  int32
 }
 
-// ListHeldLanes counts, for each lane, the executions waiting for a budget or limit, the suspended ones, and the ones
-// waiting for upstreams or for the member before in a sequence. Of each list the first max_counted and one more over
-// all lanes are examined: partial says there are more. Members of flows count only if the last summary of the flow
-// counted such members. There is at least one row, whose lane_id may be empty.
+type ListLaneStatesRow struct {
+	LaneID    string
+	Delayed   int64
+	Active    int64
+	Limited   int64
+	Suspended int64
+	Dependent int64
+	Partial   []string
+}
+
+// ListLaneStates counts, for each lane, the delayed and the active executions, the ones waiting for a budget or limit,
+// the suspended ones, and the ones waiting for upstreams or for the member before in a sequence. Of each list the first
+// max_counted and one more over all lanes are examined, and max_looked executions are looked up, evenly from all lists.
+// partial are the states with more of them. Members of flows count only if the last summary of the flow counted such members. There
+// is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.
-// Locks: none. Spans partitions.
-func (q *Queries) ListHeldLanes(ctx context.Context, db DBTX, maxCounted int32) ([]ListHeldLanesRow, error) {
-	rows, err := db.Query(ctx, listHeldLanes, maxCounted)
+// Locks: none. Spans partitions. Has more than five lists because they share the lookups: a page of a console has few
+// statements, each with a bound.
+func (q *Queries) ListLaneStates(ctx context.Context, db DBTX, arg ListLaneStatesParams) ([]ListLaneStatesRow, error) {
+	rows, err := db.Query(ctx, listLaneStates, arg.MaxCounted, arg.MaxLooked)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListHeldLanesRow
+	var items []ListLaneStatesRow
 	for rows.Next() {
-		var i ListHeldLanesRow
+		var i ListLaneStatesRow
 		if err := rows.Scan(
 			&i.LaneID,
+			&i.Delayed,
+			&i.Active,
 			&i.Limited,
 			&i.Suspended,
 			&i.Dependent,
-			&i.LimitedPartial,
-			&i.SuspendedPartial,
-			&i.DependentPartial,
+			&i.Partial,
 		); err != nil {
 			return nil, err
 		}
@@ -434,9 +356,9 @@ WITH RECURSIVE listed AS MATERIALIZED (
         (
             SELECT l.lane_id COLLATE "C" AS lane_id
             FROM ff_lane_registry AS l
-            WHERE l.lane_id COLLATE "C" > $3::text
+            WHERE l.lane_id COLLATE "C" >= $4::text
             ORDER BY l.lane_id COLLATE "C"
-            LIMIT $4::integer
+            LIMIT $5::integer
         )
         UNION
         (
@@ -444,17 +366,17 @@ WITH RECURSIVE listed AS MATERIALIZED (
             FROM ffx_pause AS h
             WHERE
                 h.subject = 'lane'
-                AND h.name > $3::text
+                AND h.name >= $4::text
                 AND (h.until_ms <= ffx_now_ms($1)) IS NOT TRUE
             ORDER BY h.name
-            LIMIT $4::integer
+            LIMIT $5::integer
         )
     ) AS u
     ORDER BY u.lane_id
-    LIMIT $4::integer
+    LIMIT $5::integer
 ),
 firsts AS (
-    -- The first queue entry of each priority, for up to 32 priorities, after a row for the lane.
+    -- The first queue entry of each priority, for up to max_priorities, after a row for the lane.
     SELECT
         p.lane_id,
         0 AS nth,
@@ -485,7 +407,7 @@ firsts AS (
             r.execution_id
         LIMIT 1
     ) AS q
-    WHERE f.nth < 32
+    WHERE f.nth < $6::integer
 )
 SELECT
     p.lane_id::text AS lane_id,
@@ -544,20 +466,22 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS n
     FROM (
-        SELECT x.execution_id
+        SELECT x.lane_id
         FROM ffx_blocked AS x
         WHERE x.lane_id = p.lane_id COLLATE "C"
-        LIMIT $2::integer + 1
+        LIMIT $3::integer + 1
     ) AS counted
 ) AS b
 ORDER BY p.lane_id COLLATE "C"
 `
 
 type ListLanesParams struct {
-	NowMs       *int64
-	MaxCounted  int32
-	AfterLaneID string
-	PageSize    int32
+	NowMs         *int64
+	MaxWaiting    int32
+	MaxBlocked    int32
+	FromLaneID    string
+	PageSize      int32
+	MaxPriorities int32
 }
 
 type ListLanesRow struct {
@@ -570,19 +494,21 @@ type ListLanesRow struct {
 	Blocked        int64
 }
 
-// ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
-// the lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue and blocked the blocked executions, each up to
-// max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
-// to 32 priorities, 0 if there is none.
+// ListLanes pages through the lanes, registered or paused, in byte order, from one on. paused_at_ms is 0 unless the
+// lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue up to
+// max_waiting and one more, blocked the blocked executions up to max_blocked and one more. waiting_since_ms is the
+// oldest time of a claimable execution among the first entries of up to max_priorities priorities, 0 if there is none.
 //
 // Used by: engine.ListLanes.
 // Locks: none. Spans partitions.
 func (q *Queries) ListLanes(ctx context.Context, db DBTX, arg ListLanesParams) ([]ListLanesRow, error) {
 	rows, err := db.Query(ctx, listLanes,
 		arg.NowMs,
-		arg.MaxCounted,
-		arg.AfterLaneID,
+		arg.MaxWaiting,
+		arg.MaxBlocked,
+		arg.FromLaneID,
 		arg.PageSize,
+		arg.MaxPriorities,
 	)
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func (r *reading) lanes(ctx context.Context, eng *engine.Engine) error {
 	if err != nil {
 		return err
 	}
-	for lane, err := range eng.Lanes(ctx) {
+	for lane, err := range eng.Lanes(ctx, engine.LaneFilter{}) {
 		if err != nil {
 			return err
 		}

@@ -40,19 +40,16 @@ func laneArgument(text string) (id.LaneID, error) {
 	return lane, nil
 }
 
-// findLane returns a lane with executions, or a paused one.
-func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID) (engine.LaneSummary, error) {
-	for found, err := range eng.Lanes(ctx) {
-		switch {
-		case err != nil:
-			return engine.LaneSummary{}, err
-		case found.ID == lane:
-			return found, nil
-		case found.ID > lane: // lanes are listed in byte order
-			return engine.LaneSummary{}, noLane(lane)
-		}
+// findLane returns a lane with executions, or a paused one, counting as [engine.LaneFilter] says.
+func findLane(ctx context.Context, eng *engine.Engine, lane id.LaneID, counted int) (engine.LaneSummary, error) {
+	page, err := eng.ListLanes(ctx, engine.LaneFilter{Lane: lane, Counted: counted}, "", 1)
+	switch {
+	case err != nil:
+		return engine.LaneSummary{}, err
+	case len(page.Items) == 0:
+		return engine.LaneSummary{}, noLane(lane)
 	}
-	return engine.LaneSummary{}, noLane(lane)
+	return page.Items[0], nil
 }
 
 func noLane(lane id.LaneID) error {
@@ -69,7 +66,7 @@ func (a *app) onLane(ctx context.Context, text string, create *bool, fn func(*en
 	return a.withEngine(ctx, func(eng *engine.Engine) error {
 		defer eng.Flush()
 		if create == nil || !*create {
-			_, err := findLane(ctx, eng, lane)
+			_, err := findLane(ctx, eng, lane, 1)
 			if errors.Is(err, fferr.ErrNotFound) && create != nil {
 				return &stepError{err, "correct the name, see `ff lane list`, or pass --create", exitNotFound}
 			}
@@ -98,7 +95,7 @@ func (a *app) laneShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				summary, err := findLane(ctx, eng, lane)
+				summary, err := findLane(ctx, eng, lane, 0)
 				if err != nil {
 					return err
 				}

@@ -37,7 +37,7 @@ workers without a free place.`,
 					return err
 				}
 				view := &lanesView{Lanes: []laneView{}}
-				for lane, err := range eng.Lanes(ctx) {
+				for lane, err := range eng.Lanes(ctx, engine.LaneFilter{}) {
 					if err != nil {
 						return err
 					}

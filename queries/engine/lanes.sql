@@ -13,10 +13,10 @@ FROM (SELECT unnest(@lane_ids::text[]) AS lane_id) AS i
 ON CONFLICT (lane_id) DO NOTHING;
 
 -- name: ListLanes :many
--- ListLanes pages through the lanes, registered or paused, in byte order, strictly after one. paused_at_ms is 0 unless
--- the lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue and blocked the blocked executions, each up to
--- max_counted and one more. waiting_since_ms is the oldest time of a claimable execution among the first entries of up
--- to 32 priorities, 0 if there is none.
+-- ListLanes pages through the lanes, registered or paused, in byte order, from one on. paused_at_ms is 0 unless the
+-- lane is paused, and paused_until_ms is NULL unless the pause has an end. waiting counts the entries of the queue up to
+-- max_waiting and one more, blocked the blocked executions up to max_blocked and one more. waiting_since_ms is the
+-- oldest time of a claimable execution among the first entries of up to max_priorities priorities, 0 if there is none.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
@@ -27,7 +27,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
         (
             SELECT l.lane_id COLLATE "C" AS lane_id
             FROM ff_lane_registry AS l
-            WHERE l.lane_id COLLATE "C" > @after_lane_id::text
+            WHERE l.lane_id COLLATE "C" >= @from_lane_id::text
             ORDER BY l.lane_id COLLATE "C"
             LIMIT @page_size::integer
         )
@@ -37,7 +37,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
             FROM ffx_pause AS h
             WHERE
                 h.subject = 'lane'
-                AND h.name > @after_lane_id::text
+                AND h.name >= @from_lane_id::text
                 AND (h.until_ms <= ffx_now_ms(sqlc.narg(now_ms))) IS NOT TRUE
             ORDER BY h.name
             LIMIT @page_size::integer
@@ -47,7 +47,7 @@ WITH RECURSIVE listed AS MATERIALIZED (
     LIMIT @page_size::integer
 ),
 firsts AS (
-    -- The first queue entry of each priority, for up to 32 priorities, after a row for the lane.
+    -- The first queue entry of each priority, for up to max_priorities, after a row for the lane.
     SELECT
         p.lane_id,
         0 AS nth,
@@ -78,7 +78,7 @@ firsts AS (
             r.execution_id
         LIMIT 1
     ) AS q
-    WHERE f.nth < 32
+    WHERE f.nth < sqlc.arg(max_priorities)::integer
 )
 SELECT
     p.lane_id::text AS lane_id,
@@ -131,113 +131,55 @@ CROSS JOIN LATERAL (
             r.created_at_ms DESC,
             r.execution_id DESC,
             r.partition_key DESC
-        LIMIT sqlc.arg(max_counted)::integer + 1
+        LIMIT sqlc.arg(max_waiting)::integer + 1
     ) AS counted
 ) AS q
 CROSS JOIN LATERAL (
     SELECT count(*) AS n
     FROM (
-        SELECT x.execution_id
+        SELECT x.lane_id
         FROM ffx_blocked AS x
         WHERE x.lane_id = p.lane_id COLLATE "C"
-        LIMIT sqlc.arg(max_counted)::integer + 1
+        LIMIT sqlc.arg(max_blocked)::integer + 1
     ) AS counted
 ) AS b
 ORDER BY p.lane_id COLLATE "C";
 
--- name: ListDelayedLanes :many
--- ListDelayedLanes counts the delayed executions of each lane, among the next max_counted and one more of all lanes.
--- counted is the number of executions, with lanes or without. There is at least one row, whose lane_id may be empty.
+-- name: ListLaneStates :many
+-- ListLaneStates counts, for each lane, the delayed and the active executions, the ones waiting for a budget or limit,
+-- the suspended ones, and the ones waiting for upstreams or for the member before in a sequence. Of each list the first
+-- max_counted and one more over all lanes are examined, and max_looked executions are looked up, evenly from all lists.
+-- partial are the states with more of them. Members of flows count only if the last summary of the flow counted such members. There
+-- is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
--- Locks: none. Spans partitions.
+-- Locks: none. Spans partitions. Has more than five lists because they share the lookups: a page of a console has few
+-- statements, each with a bound.
 WITH delayed AS MATERIALIZED (
     -- The delayed executions, the next one first.
-    SELECT e.lane_id
+    SELECT
+        e.partition_key,
+        e.execution_id,
+        e.lane_id,
+        'delayed' AS state
     FROM ff_exec_core AS e
-    WHERE
-        e.ffx_delay_until_ms IS NOT NULL
-        AND e.eligibility_state = 'not_eligible_until_time'
+    WHERE e.ffx_delay_until_ms IS NOT NULL AND e.eligibility_state = 'not_eligible_until_time'
     ORDER BY e.ffx_delay_until_ms
     LIMIT sqlc.arg(max_counted)::integer + 1
-)
-SELECT
-    coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
-    c.counted
-FROM (SELECT count(*) AS counted FROM delayed) AS c
-LEFT JOIN (
-    SELECT
-        d.lane_id,
-        count(*) AS n
-    FROM delayed AS d
-    GROUP BY d.lane_id
-) AS l ON true
-ORDER BY l.lane_id;
-
--- name: ListActiveLanes :many
--- ListActiveLanes counts the active executions of each lane, among the first max_counted and one more the lease timers
--- list. counted is the number of executions, active or not. There is at least one row, whose lane_id may be empty.
---
--- Used by: engine.ListLanes.
--- Locks: none. Spans partitions.
-WITH timed AS MATERIALIZED (
+),
+timed AS MATERIALIZED (
     -- The attempts the lease timers list.
-    SELECT
-        t.partition_key,
-        t.execution_id
+    SELECT t.partition_key, t.execution_id
     FROM (
-        SELECT
-            unnest(w.partition_keys) AS partition_key,
-            unnest(w.execution_ids) AS execution_id
+        SELECT unnest(w.partition_keys) AS partition_key, unnest(w.execution_ids) AS execution_id
         FROM ffx_lease_timer AS w
-        ORDER BY
-            w.due_at_ms,
-            w.timer_id
+        ORDER BY w.due_at_ms, w.timer_id
     ) AS t
     LIMIT sqlc.arg(max_counted)::integer + 1
-)
-SELECT
-    coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
-    c.counted
-FROM (SELECT count(*) AS counted FROM timed) AS c
-LEFT JOIN (
-    SELECT
-        a.lane_id,
-        count(*) AS n
-    FROM (
-        SELECT DISTINCT
-            t.partition_key,
-            t.execution_id
-        FROM timed AS t
-    ) AS i
-    CROSS JOIN LATERAL (
-        SELECT x.lane_id
-        FROM ff_exec_core AS x
-        WHERE
-            x.partition_key = i.partition_key
-            AND x.execution_id = i.execution_id
-            AND x.lifecycle_phase = 'active'
-        LIMIT 1
-    ) AS a
-    GROUP BY a.lane_id
-) AS l ON true
-ORDER BY l.lane_id;
-
--- name: ListHeldLanes :many
--- ListHeldLanes counts, for each lane, the executions waiting for a budget or limit, the suspended ones, and the ones
--- waiting for upstreams or for the member before in a sequence. Of each list the first max_counted and one more over
--- all lanes are examined: partial says there are more. Members of flows count only if the last summary of the flow
--- counted such members. There is at least one row, whose lane_id may be empty.
---
--- Used by: engine.ListLanes.
--- Locks: none. Spans partitions.
-WITH gated AS MATERIALIZED (
+),
+gated AS MATERIALIZED (
     -- The executions waiting for a budget or limit.
-    SELECT
-        w.partition_key,
-        w.execution_id
+    SELECT w.partition_key, w.execution_id
     FROM ffx_waiting AS w
     ORDER BY
         w.gate_id,
@@ -249,9 +191,7 @@ WITH gated AS MATERIALIZED (
 ),
 suspended AS MATERIALIZED (
     -- The suspended executions, the longest wait first.
-    SELECT
-        s.partition_key,
-        s.execution_id
+    SELECT s.partition_key, s.execution_id
     FROM ff_suspension_current AS s
     WHERE s.ffx_open_since_ms IS NOT NULL
     ORDER BY
@@ -262,9 +202,7 @@ suspended AS MATERIALIZED (
 ),
 placed AS MATERIALIZED (
     -- The members of sequences, with or without the turn.
-    SELECT
-        m.execution_partition_key AS partition_key,
-        m.execution_id
+    SELECT m.execution_partition_key AS partition_key, m.execution_id
     FROM ffx_sequence_member AS m
     ORDER BY
         m.partition_key,
@@ -274,86 +212,104 @@ placed AS MATERIALIZED (
 ),
 members AS MATERIALIZED (
     -- The members of flows whose last summary counted members waiting for upstreams.
-    SELECT
-        x.partition_key,
-        x.execution_id
+    SELECT x.*
     FROM (
-        SELECT
-            f.partition_key,
-            f.flow_id
+        SELECT f.partition_key, f.flow_id
         FROM ff_flow_summary AS f
         WHERE f.members_waiting_children > 0
-        ORDER BY
-            f.partition_key,
-            f.flow_id
+        ORDER BY f.partition_key, f.flow_id
         LIMIT sqlc.arg(max_counted)::integer + 1
     ) AS t
     CROSS JOIN LATERAL (
         SELECT
             e.partition_key,
-            e.execution_id
+            e.execution_id,
+            e.lane_id,
+            CASE WHEN e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'blocked_by_dependencies' THEN 'dependent' END AS state
         FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = t.partition_key
-            AND e.flow_id = t.flow_id
+        WHERE e.partition_key = t.partition_key AND e.flow_id = t.flow_id
         OFFSET 0
     ) AS x
     LIMIT sqlc.arg(max_counted)::integer + 1
+),
+listed AS MATERIALIZED (
+    -- All lists, and the turns of the executions without a lane, which are looked up.
+    SELECT
+        n.*,
+        row_number() OVER (PARTITION BY n.lane_id IS NULL ORDER BY n.nth, n.list) AS turn
+    FROM (
+        SELECT 'delayed' AS list, row_number() OVER () AS nth, d.* FROM delayed AS d
+        UNION ALL
+        SELECT 'active' AS list, row_number() OVER () AS nth, t.*, NULL::text AS lane_id, NULL::text AS state FROM timed AS t
+        UNION ALL
+        SELECT 'limited' AS list, row_number() OVER () AS nth, g.*, NULL::text AS lane_id, NULL::text AS state FROM gated AS g
+        UNION ALL
+        SELECT 'suspended' AS list, row_number() OVER () AS nth, s.*, NULL::text AS lane_id, NULL::text AS state FROM suspended AS s
+        UNION ALL
+        SELECT 'dependent' AS list, row_number() OVER () AS nth, p.*, NULL::text AS lane_id, NULL::text AS state FROM placed AS p
+        UNION ALL
+        SELECT 'dependent' AS list, row_number() OVER () AS nth, m.* FROM members AS m
+    ) AS n
 )
 SELECT
     coalesce(l.lane_id, '')::text AS lane_id,
+    coalesce(l.delayed, 0)::bigint AS delayed,
+    coalesce(l.active, 0)::bigint AS active,
     coalesce(l.limited, 0)::bigint AS limited,
     coalesce(l.suspended, 0)::bigint AS suspended,
     coalesce(l.dependent, 0)::bigint AS dependent,
-    (c.gated > sqlc.arg(max_counted)::integer)::boolean AS limited_partial,
-    (c.suspended > sqlc.arg(max_counted)::integer)::boolean AS suspended_partial,
-    (c.placed > sqlc.arg(max_counted)::integer OR c.members > sqlc.arg(max_counted)::integer)::boolean AS dependent_partial
+    coalesce(c.partial, '{}')::text[] AS partial
 FROM (
-    SELECT
-        (SELECT count(*) FROM gated) AS gated,
-        (SELECT count(*) FROM suspended) AS suspended,
-        (SELECT count(*) FROM placed) AS placed,
-        (SELECT count(*) FROM members) AS members
+    SELECT array_agg(DISTINCT b.list) AS partial
+    FROM listed AS b
+    WHERE
+        b.nth > sqlc.arg(max_counted)::integer
+        OR b.lane_id IS NULL AND b.turn > sqlc.arg(max_looked)::integer
 ) AS c
 LEFT JOIN (
     SELECT
-        e.lane_id,
-        count(*) FILTER (WHERE e.held = 'limited') AS limited,
-        count(*) FILTER (WHERE e.held = 'suspended') AS suspended,
-        count(*) FILTER (WHERE e.held = 'dependent') AS dependent
+        u.lane_id,
+        count(*) FILTER (WHERE u.state = 'delayed') AS delayed,
+        count(*) FILTER (WHERE u.state = 'active') AS active,
+        count(*) FILTER (WHERE u.state = 'limited') AS limited,
+        count(*) FILTER (WHERE u.state = 'suspended') AS suspended,
+        count(*) FILTER (WHERE u.state = 'dependent') AS dependent
     FROM (
-        SELECT partition_key, execution_id FROM gated
-        UNION
-        SELECT partition_key, execution_id FROM suspended
-        UNION
-        SELECT partition_key, execution_id FROM placed
-        UNION
-        SELECT partition_key, execution_id FROM members
+        SELECT DISTINCT
+            i.partition_key,
+            i.execution_id,
+            coalesce(i.lane_id, e.lane_id) AS lane_id,
+            coalesce(i.state, e.state) AS state
+        FROM listed AS i
+        LEFT JOIN LATERAL (
+            SELECT
+                x.lane_id,
+                CASE
+                    WHEN x.lifecycle_phase IN ('active', 'suspended') THEN x.lifecycle_phase
+                    WHEN x.lifecycle_phase <> 'runnable' THEN NULL
+                    WHEN x.eligibility_state = 'not_eligible_until_time' THEN 'delayed'
+                    WHEN x.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'limited'
+                    WHEN x.eligibility_state = 'blocked_by_dependencies' THEN 'dependent'
+                END AS state
+            FROM ff_exec_core AS x
+            WHERE
+                i.lane_id IS NULL
+                AND i.turn <= sqlc.arg(max_looked)::integer
+                AND x.partition_key = i.partition_key
+                AND x.execution_id = i.execution_id
+            LIMIT 1
+        ) AS e ON true
     ) AS u
-    CROSS JOIN LATERAL (
-        SELECT
-            x.lane_id,
-            CASE
-                WHEN x.lifecycle_phase = 'suspended' THEN 'suspended'
-                WHEN x.lifecycle_phase <> 'runnable' THEN NULL
-                WHEN x.eligibility_state IN ('blocked_by_budget', 'blocked_by_quota') THEN 'limited'
-                WHEN x.eligibility_state = 'blocked_by_dependencies' THEN 'dependent'
-            END AS held
-        FROM ff_exec_core AS x
-        WHERE
-            x.partition_key = u.partition_key
-            AND x.execution_id = u.execution_id
-        LIMIT 1
-    ) AS e
-    WHERE e.held IS NOT NULL
-    GROUP BY e.lane_id
+    WHERE u.state IS NOT NULL
+    GROUP BY u.lane_id
 ) AS l ON true
 ORDER BY l.lane_id;
 
 -- name: ListEndedLanes :many
--- ListEndedLanes counts, for each lane, the executions ended within the last minute, among the last max_counted and one
--- more of all lanes. counted is the number of executions, and span_ms the time between the first end and now; 0 if
--- there is none. There is at least one row, whose lane_id may be empty.
+-- ListEndedLanes counts, for each lane, the executions ended within the last minute, by the number of whole five
+-- seconds since: 0 to 11. Examined are the last max_counted and one more of all lanes. Up to max_looked of them are
+-- looked up, at even distances, and each stands for step ends. counted is the number of executions, and span_ms the
+-- time between the first end and now; 0 if there is none. There is at least one row, whose lane_id may be empty.
 --
 -- Used by: engine.ListLanes.
 -- Locks: none. Spans partitions.
@@ -366,9 +322,11 @@ ended AS MATERIALIZED (
     SELECT
         o.partition_key,
         o.execution_id,
-        o.occurred_at_ms
+        o.occurred_at_ms,
+        row_number() OVER (ORDER BY o.event_id DESC) AS nth
     FROM (
         SELECT
+            c.event_id,
             c.partition_key,
             c.execution_id,
             c.occurred_at_ms
@@ -377,21 +335,26 @@ ended AS MATERIALIZED (
         LIMIT sqlc.arg(max_counted)::integer + 1
     ) AS o
     WHERE o.occurred_at_ms > (SELECT now_ms FROM clock) - 60000
+),
+summed AS MATERIALIZED (
+    -- Their number, the time of the first one, and the distance between looked up ones.
+    SELECT
+        count(*) AS counted,
+        min(d.occurred_at_ms) AS first_at_ms,
+        greatest((count(*) + sqlc.arg(max_looked)::integer - 1) / sqlc.arg(max_looked)::integer, 1) AS step
+    FROM ended AS d
 )
 SELECT
     coalesce(l.lane_id, '')::text AS lane_id,
-    coalesce(l.n, 0)::bigint AS n,
+    coalesce(l.age, 0)::integer AS age,
+    coalesce(l.n * c.step, 0)::bigint AS n,
     c.counted,
     coalesce((SELECT now_ms FROM clock) - c.first_at_ms, 0)::bigint AS span_ms
-FROM (
-    SELECT
-        count(*) AS counted,
-        min(d.occurred_at_ms) AS first_at_ms
-    FROM ended AS d
-) AS c
+FROM summed AS c
 LEFT JOIN (
     SELECT
         e.lane_id,
+        greatest(((SELECT now_ms FROM clock) - d.occurred_at_ms) / 5000, 0) AS age,
         count(*) AS n
     FROM ended AS d
     CROSS JOIN LATERAL (
@@ -402,6 +365,11 @@ LEFT JOIN (
             AND x.execution_id = d.execution_id
         LIMIT 1
     ) AS e
-    GROUP BY e.lane_id
+    WHERE d.nth % (SELECT step FROM summed) = 0
+    GROUP BY
+        e.lane_id,
+        age
 ) AS l ON true
-ORDER BY l.lane_id;
+ORDER BY
+    l.lane_id,
+    l.age;

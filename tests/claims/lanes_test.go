@@ -2,6 +2,7 @@ package claims
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func lanesOf(t *testing.T, eng *engine.Engine, limit int) []engine.LaneSummary {
 	t.Helper()
 	var lanes []engine.LaneSummary
 	for after := ""; ; {
-		page, err := eng.ListLanes(t.Context(), after, limit)
+		page, err := eng.ListLanes(t.Context(), engine.LaneFilter{}, after, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func TestLanesDepth(t *testing.T) {
 		}
 	}
 	f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = f.Time().Add(time.Hour) })
-	one := engine.LaneSummary{ID: f.Lane, Delayed: engine.Count{N: 2}, Active: engine.Count{N: 1}, EndedPerMinute: 2}
+	one := engine.LaneSummary{ID: f.Lane, Delayed: engine.Count{N: 2}, Active: engine.Count{N: 1}, EndedPerMinute: 2, Ended: [12]int{5: 1, 11: 1}}
 	want(one)
 
 	// The oldest waiting execution is the one of the lower priority.
@@ -106,7 +107,7 @@ func TestLanesDepth(t *testing.T) {
 
 	// A minute later, older ends have left the count.
 	f.Advance(31 * time.Second)
-	one.EndedPerMinute = 1
+	one.EndedPerMinute, one.Ended = 1, [12]int{5: 1}
 	want(three, one, two)
 	if err := operator.ResumeLane(ctx, f.Engine, "a lane to come"); err != nil {
 		t.Fatal(err)
@@ -188,9 +189,94 @@ func TestLanesCountUpToABound_I48(t *testing.T) {
 		t.Errorf("many behind a limit: %+v", lane)
 	}
 	// 10,001 in 500 ms.
-	if lane := got["gone"]; lane.EndedPerMinute < 1_190_000 || lane.EndedPerMinute > 1_210_000 {
+	if lane := got["gone"]; lane.EndedPerMinute < 1_190_000 || lane.EndedPerMinute > 1_210_000 || lane.Ended != [12]int{11: engine.MaxCounted + 1} {
 		t.Errorf("many ended: %+v", lane)
 	}
+}
+
+// A small bound counts some of each state, evenly if there are many, and estimates ends from some of them.
+func TestLanesCountUpToASmallBound(t *testing.T) {
+	f := fixture.NewCloned(t)
+	insert := func(n int, lane, phase, eligibility, into string) {
+		t.Helper()
+		f.Exec(t, fmt.Sprintf(`WITH made AS (INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state,
+			eligibility_state, public_state, attempt_state, created_at_ms, terminal_at_ms)
+			SELECT 7, gen_random_uuid(), '%s', '%s', 'unowned', '%s', 'waiting', 'pending_first_attempt', i, i FROM generate_series(1, $1::integer) AS i
+			RETURNING partition_key, execution_id, terminal_at_ms) %s`, lane, phase, eligibility, into), n)
+	}
+	f.Exec(t, `INSERT INTO ff_lane_registry SELECT unnest('{queue,busy,asks,ends}'::text[]), 0, 'test'`)
+	insert(1100, "queue", "runnable", "eligible_now", "SELECT 1")
+	insert(50, "busy", "runnable", "blocked_by_quota", `INSERT INTO ffx_waiting (gate_id, rank, created_at_ms, execution_id, partition_key, is_budget)
+		SELECT gen_random_uuid(), 0, 0, execution_id, partition_key, false FROM made`)
+	insert(20, "asks", "suspended", "not_applicable", `INSERT INTO ff_suspension_current (partition_key, execution_id, suspension_id,
+		suspended_at_ms, condition, ffx_open_since_ms) SELECT partition_key, execution_id, gen_random_uuid(), 1, '{}', 1 FROM made`)
+	insert(600, "ends", "terminal", "not_applicable", fmt.Sprintf(`INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms,
+		dispatched_at_ms) SELECT partition_key, execution_id, 'success', %d + terminal_at_ms * 100, 1 FROM made ORDER BY terminal_at_ms`, f.Time().UnixMilli()-60_000))
+	for _, c := range []struct{ counted, waiting, limited, suspended int }{
+		{60, 1000, 15, 15}, // 30 looked up
+		{88, 1000, 23, 20}, // of 44
+		{200, 1000, 50, 20},
+		{1200, 1100, 50, 20},
+		{0, 1100, 50, 20},
+	} {
+		got := make(map[id.LaneID]engine.LaneSummary)
+		for lane, err := range f.Lanes(t.Context(), engine.LaneFilter{Counted: c.counted}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[lane.ID] = lane
+		}
+		count := func(n, of int) engine.Count { return engine.Count{N: n, AtLeast: n < of} }
+		if n := got["queue"].Waiting; n != count(c.waiting, 1100) {
+			t.Errorf("up to %d: %+v waiting, want %d", c.counted, n, c.waiting)
+		}
+		if n := got["busy"].Limited; n != count(c.limited, 50) {
+			t.Errorf("up to %d: %+v behind limits, want %d", c.counted, n, c.limited)
+		}
+		if n := got["asks"].Suspended; n != count(c.suspended, 20) {
+			t.Errorf("up to %d: %+v suspended, want %d", c.counted, n, c.suspended)
+		}
+		ends, sum := got["ends"], 0
+		for i, n := range ends.Ended {
+			if sum += n; n < 30 || n > 70 {
+				t.Errorf("up to %d: %d ended in the %d. five seconds, want 50", c.counted, n, i)
+			}
+		}
+		if math.Abs(ends.EndedPerMinute-599) > 15 || ends.EndedPerMinute != float64(sum) {
+			t.Errorf("up to %d: %v ended, %d in all, want 599", c.counted, ends.EndedPerMinute, sum)
+		}
+	}
+	for _, counted := range []int{-1, engine.MaxCounted + 1} {
+		_, err := f.ListLanes(t.Context(), engine.LaneFilter{Counted: counted}, "", 0)
+		fixture.WantInputError(t, err, "counted")
+	}
+}
+
+// A filter of one lane lists it, or nothing.
+func TestListOneLane(t *testing.T) {
+	f := fixture.NewCloned(t)
+	for _, lane := range []id.LaneID{"a", "b", "bb"} {
+		f.Create(t, func(spec *engine.ExecutionSpec) { spec.Lane = lane })
+	}
+	all := lanesOf(t, f.Engine, 0)
+	for i, lane := range []id.LaneID{"a", "b", "bb"} {
+		if got := fixture.Listed(t, f.Lanes(t.Context(), engine.LaneFilter{Lane: lane})); !slices.Equal(got, all[i:i+1]) {
+			t.Errorf("%s: %+v, want %+v", lane, got, all[i])
+		}
+	}
+	for _, lane := range []id.LaneID{"A", "aa", "ba", "c"} {
+		if got := fixture.Listed(t, f.Lanes(t.Context(), engine.LaneFilter{Lane: lane})); len(got) > 0 {
+			t.Errorf("%s: %+v, want none", lane, got)
+		}
+	}
+	page, err := f.ListLanes(t.Context(), engine.LaneFilter{}, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.ListLanes(t.Context(), engine.LaneFilter{Lane: "b"}, page.Next, 1)
+	fixture.WantInputError(t, err, "after")
+	_, err = f.ListLanes(t.Context(), engine.LaneFilter{Lane: "\n"}, "", 1)
+	fixture.WantInputError(t, err, "lane")
 }
 
 // All listings return [engine.MaxPage] at most, and lanes in byte order, in any collation of the database.
@@ -198,7 +284,7 @@ func TestLanesArePagedInByteOrder_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const n = engine.MaxPage + 5
 	f.Exec(t, "INSERT INTO ff_lane_registry SELECT chr(33 + i % 90) || i, 0, 'test' FROM generate_series(1, $1::integer) AS i", n)
-	page, err := f.ListLanes(t.Context(), "", engine.MaxPage+1)
+	page, err := f.ListLanes(t.Context(), engine.LaneFilter{}, "", engine.MaxPage+1)
 	if err != nil || len(page.Items) != engine.MaxPage || page.Next == "" {
 		t.Fatalf("a page of %d, next %q, %v", len(page.Items), page.Next, err)
 	}

@@ -344,7 +344,7 @@ func TestListLanes(t *testing.T) {
 	for _, limit := range []int{1, 2, 5, 6, 0} {
 		var got []engine.LaneSummary
 		for after := ""; ; {
-			page, err := f.ListLanes(t.Context(), after, limit)
+			page, err := f.ListLanes(t.Context(), engine.LaneFilter{}, after, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -359,7 +359,7 @@ func TestListLanes(t *testing.T) {
 		}
 	}
 	var walked []engine.LaneSummary
-	for lane, err := range f.Lanes(t.Context()) {
+	for lane, err := range f.Lanes(t.Context(), engine.LaneFilter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,6 +377,6 @@ func TestListLanes(t *testing.T) {
 		t.Errorf("stored %+v", rows)
 	}
 	f.Exec(t, "INSERT INTO ff_lane_registry VALUES ($1, 0, 'reference')", strings.Repeat("x", 65))
-	_, err := f.ListLanes(t.Context(), cursors[3], 10)
+	_, err := f.ListLanes(t.Context(), engine.LaneFilter{}, cursors[3], 10)
 	fixture.WantCorruption(t, err, "ff_lane_registry.lane_id")
 }

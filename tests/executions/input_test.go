@@ -311,7 +311,7 @@ func TestListsRefuseBadInput(t *testing.T) {
 			return page.Next, err
 		},
 		"lanes": func(after string, limit int) (string, error) {
-			page, err := f.ListLanes(ctx, after, limit)
+			page, err := f.ListLanes(ctx, engine.LaneFilter{}, after, limit)
 			return page.Next, err
 		},
 	}

@@ -65,7 +65,7 @@ func TestPauseIsListedUntilItsEnd(t *testing.T) {
 	want := func(when string, want ...operator.PausedLane) {
 		t.Helper()
 		got := fixture.Listed(t, operator.PausedLanes(t.Context(), f.Engine))
-		lanes := fixture.Listed(t, f.Lanes(t.Context()))
+		lanes := fixture.Listed(t, f.Lanes(t.Context(), engine.LaneFilter{}))
 		if len(got) != len(want) || len(lanes) != len(want) {
 			t.Fatalf("%s: %v and %v, want %v", when, got, lanes, want)
 		}

@@ -296,7 +296,7 @@ func TestRoundTripsOfSingleCalls(t *testing.T) {
 		}
 	}
 	sent, trips := log.Of(func() {
-		if _, err := f.ListLanes(t.Context(), "", 1); err != nil {
+		if _, err := f.ListLanes(t.Context(), engine.LaneFilter{}, "", 1); err != nil {
 			t.Error(err)
 		}
 	})

@@ -56,7 +56,7 @@ func TestANilTransactionOrPoolIsRefused(t *testing.T) {
 				"prepare":    e.Prepare(t.Context()),
 				"now":        second(e.Now(t.Context())),
 				"describe":   second(e.DescribeExecution(t.Context(), x)),
-				"list":       second(e.ListLanes(t.Context(), "", 1)),
+				"list":       second(e.ListLanes(t.Context(), engine.LaneFilter{}, "", 1)),
 				"progress":   second(e.FlowProgress(t.Context(), id.NewFlowID())),
 				"lanes":      second(e.QueuedLanes(t.Context(), []id.LaneID{f.Lane})),
 				"retention":  second(operator.Retention(t.Context(), e)),
