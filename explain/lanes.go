@@ -21,6 +21,11 @@ type Lane struct {
 	Next   id.ExecutionID // claimed next; zero: no execution is claimable
 	Causes []Cause        // the nearest first; empty: nothing holds the lane up
 	At     time.Time      // the database's time
+
+	// Workers is how many live workers claim from the lane: registered, not drained and not stopping, of the first 1,000
+	// workers of the lanes. Running and Places are their running handlers and their places for handlers, of all lanes: a
+	// worker of several lanes counts in each.
+	Workers, Running, Places int
 }
 
 // Lanes returns the obstacles of lanes: pauses, missing workers, or workers without a free place. The causes are about the execution
@@ -71,6 +76,13 @@ func explainLane(head *db.ListLaneHeadsRow, workers []db.ListWorkersOfLanesRow) 
 	}}
 	f.around.PausedAtMs, f.around.PauseReason, f.around.PausedUntilMs = head.PausedAtMs, head.PauseReason, head.PausedUntilMs
 	lane := Lane{ID: f.execution.Lane, Causes: f.lane(), At: f.at()}
+	for i := range workers {
+		w := &workers[i]
+		if slices.Contains(w.Lanes, head.LaneID) && w.Live && !w.Drained && !w.Stopping {
+			lane.Workers++
+			lane.Running, lane.Places = lane.Running+int(w.Running), lane.Places+int(w.Concurrency)
+		}
+	}
 	if !head.ExecutionID.Valid {
 		return lane
 	}

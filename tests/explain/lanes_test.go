@@ -101,3 +101,30 @@ func TestLanesKeepTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+// The load of a lane is the one of its live workers that claim, each with all its lanes.
+func TestLoadOfLanes(t *testing.T) {
+	f := fixture.New(t)
+	other := f.Lane + "-other"
+	for i, lanes := range [][]id.LaneID{{f.Lane}, {f.Lane, other}, {other}, {f.Lane}} {
+		f.Register(t, func(w *engine.WorkerRegistration) {
+			w.Instance, w.Lanes = w.Instance+id.WorkerInstanceID(fmt.Sprint(i)), lanes
+			w.Concurrency, w.Running = 10<<(4*i), 1<<(4*i)
+		})
+	}
+	if err := operator.DrainWorker(t.Context(), f.Engine, f.Registration().Instance+"3"); err != nil {
+		t.Fatal(err)
+	}
+	want := func(lane id.LaneID, workers, running int) {
+		t.Helper()
+		lanes, err := explain.Lanes(t.Context(), f.Engine, lane)
+		if err != nil || lanes[0].Workers != workers || lanes[0].Running != running || lanes[0].Places != 10*running {
+			t.Errorf("%s: %+v, %v; want %d workers and %d running", lane, lanes, err, workers, running)
+		}
+	}
+	want(f.Lane, 2, 0x011)
+	want(other, 2, 0x110)
+	want("unused", 0, 0)
+	f.Advance(time.Hour)
+	want(f.Lane, 0, 0)
+}
