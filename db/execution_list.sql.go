@@ -256,7 +256,7 @@ WITH items AS MATERIALIZED (
             w.due_at_ms,
             w.timer_id
     ) AS t
-    LIMIT $1::integer + 1
+    LIMIT $3::integer + 1
 )
 SELECT
     l.looked_at::bigint AS looked_at,
@@ -268,30 +268,31 @@ LEFT JOIN LATERAL (
         i.partition_key,
         i.execution_id
     FROM items AS i
-    CROSS JOIN LATERAL (
+    LEFT JOIN LATERAL (
         SELECT
             a.worker_id,
             a.worker_instance_id,
             a.lease_expires_at_ms
         FROM ff_attempt AS a
         WHERE
-            a.partition_key = i.partition_key
+            $1::text || $2::text <> ''
+            AND a.partition_key = i.partition_key
             AND a.execution_id = i.execution_id
             AND a.attempt_index = i.attempt_index
         LIMIT 1
-    ) AS held
+    ) AS held ON true
     WHERE
-        l.looked_at <= $1::integer
-        AND held.lease_expires_at_ms IS NOT NULL
-        AND ($2::text = '' OR held.worker_id = $2::text)
-        AND ($3::text = '' OR held.worker_instance_id = $3::text)
+        l.looked_at <= $3::integer
+        AND (held.lease_expires_at_ms IS NOT NULL OR $1::text || $2::text = '')
+        AND ($1::text = '' OR held.worker_id = $1::text)
+        AND ($2::text = '' OR held.worker_instance_id = $2::text)
 ) AS x ON true
 `
 
 type ListLeasedKeysParams struct {
-	MaxItems         int32
 	WorkerID         string
 	WorkerInstanceID string
+	MaxItems         int32
 }
 
 type ListLeasedKeysRow struct {
@@ -301,12 +302,13 @@ type ListLeasedKeysRow struct {
 }
 
 // ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. All are
-// returned, unless looked_at reports more than max_items to examine. A single row with -1: there is none.
+// returned, unless looked_at reports more than max_items to examine. Without a worker or instance the attempts are not
+// looked up: some may have ended. A single row with -1: there is none.
 //
 // Used by: engine.ListExecutions.
 // Locks: none. Spans partitions.
 func (q *Queries) ListLeasedKeys(ctx context.Context, db DBTX, arg ListLeasedKeysParams) ([]ListLeasedKeysRow, error) {
-	rows, err := db.Query(ctx, listLeasedKeys, arg.MaxItems, arg.WorkerID, arg.WorkerInstanceID)
+	rows, err := db.Query(ctx, listLeasedKeys, arg.WorkerID, arg.WorkerInstanceID, arg.MaxItems)
 	if err != nil {
 		return nil, err
 	}

@@ -141,13 +141,17 @@ func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
 
 // leasedKeys returns the leased executions, or false if there are too many leases to examine.
 func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
+	most := int32(maxLeased)
+	if f.Examined > 0 {
+		most = min(most, int32(10*f.Examined))
+	}
 	rows, err := e.c.Q.ListLeasedKeys(ctx, e.c.Reader(), db.ListLeasedKeysParams{
-		MaxItems: maxLeased, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
+		MaxItems: most, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if len(rows) > 0 && rows[0].LookedAt > maxLeased {
+	if len(rows) > 0 && rows[0].LookedAt > int64(most) {
 		return nil, false, nil
 	}
 	keys := make(heldKeys, 0, len(rows))

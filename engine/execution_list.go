@@ -60,7 +60,7 @@ const (
 // be short or empty. Faster are:
 //
 //   - No field, or Partition alone: a page examines only the listed executions.
-//   - Worker, Instance or the state active: a page examines leases, up to 50,000.
+//   - Worker, Instance or the state active: a page examines leases, up to 50,000, or ten times Examined.
 //   - ClaimOrder: a page examines the lane's queue.
 //   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines ids made then, give or take ten
 //     minutes. Executions whose id has another time, made by a caller or with [ExecutionSpec.CreatedAt], are listed only
@@ -81,6 +81,10 @@ type ExecutionFilter struct {
 	Instance id.WorkerInstanceID
 
 	Order ListOrder
+
+	// Examined is the most executions examined for a page: default and limit [MaxExamined]. With 100, no statement of a
+	// page reads more than some 1,000 buffers.
+	Examined int
 }
 
 // TagFilter requires a tag with exactly this value. The zero value requires nothing.
@@ -88,6 +92,13 @@ type TagFilter struct{ Key, Value string }
 
 // MaxExamined is the largest number of executions examined for a filtered page.
 const MaxExamined = 10_000
+
+func checkExamined(n int) error {
+	if n < 0 || n > MaxExamined {
+		return core.Invalid("examined", fmt.Sprintf("must be between 0 and %d", MaxExamined))
+	}
+	return nil
+}
 
 // maxLeased is the largest number of leases examined for a page.
 const maxLeased = 50_000
@@ -127,6 +138,7 @@ func (e *Engine) listExecutions(
 	if err != nil {
 		return page, err
 	}
+	limit = min(limit, cmp.Or(filter.Examined, limit))
 	if !query.selective && filter.Order == ByID {
 		return e.listAll(ctx, &filter, list, last, limit)
 	}
@@ -138,20 +150,21 @@ func (e *Engine) listExecutions(
 	if query.selective {
 		chunk = max(chunk, 1000)
 	}
-	return examine(ctx, list, last, limit, chunk, next, func(keys []listKey) (map[id.ExecutionID]ExecutionSummary, error) {
+	most := cmp.Or(filter.Examined, MaxExamined)
+	return examine(ctx, list, last, limit, chunk, most, next, func(keys []listKey) (map[id.ExecutionID]ExecutionSummary, error) {
 		return e.fitting(ctx, &filter, query, keys)
 	})
 }
 
 // examine fills a page of a list after last with the matching keys of a source, from chunk keys first, and from at most
-// [MaxExamined] altogether.
+// most altogether.
 func examine[T any](
-	ctx context.Context, list string, last *listKey, limit, chunk int, next keySource,
+	ctx context.Context, list string, last *listKey, limit, chunk, most int, next keySource,
 	fitting func(keys []listKey) (map[id.ExecutionID]T, error),
 ) (page Page[T], err error) {
 	// One item beyond the page's limit means more pages. Each chunk is larger than the last one.
 	for examined := 0; ; chunk *= 3 {
-		chunk = min(chunk, MaxExamined-examined)
+		chunk = min(chunk, most-examined)
 		keys, err := next(ctx, chunk)
 		if err != nil {
 			return page, err
@@ -175,7 +188,7 @@ func examine[T any](
 		switch {
 		case len(keys) < chunk:
 			return page, nil
-		case examined == MaxExamined:
+		case examined == most:
 			page.Next = listCursor(list, last)
 			return page, nil
 		}
@@ -219,7 +232,7 @@ type listQuery struct {
 
 // queryOf checks a filter.
 func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
-	if err := e.checkPartition(f.Partition); err != nil {
+	if err := cmp.Or(e.checkPartition(f.Partition), checkExamined(f.Examined)); err != nil {
 		return query, err
 	}
 	for _, check := range []struct {
@@ -262,7 +275,7 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	query.Namespace, query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Namespace), string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
 	query.Phases = storedPhases(f.State)
-	all := ExecutionFilter{Partition: f.Partition, Order: f.Order}
+	all := ExecutionFilter{Partition: f.Partition, Order: f.Order, Examined: f.Examined}
 	query.selective = *f != all || f.Order == ClaimOrder
 	return query, nil
 }

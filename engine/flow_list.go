@@ -53,7 +53,8 @@ type FlowFilter struct {
 	CreatedFrom   time.Time // inclusive
 	CreatedBefore time.Time // exclusive
 
-	Order ListOrder // [ByID], [NewestFirst] or [OldestFirst]
+	Order    ListOrder // [ByID], [NewestFirst] or [OldestFirst]
+	Examined int       // the most flows examined for a page; default and limit [MaxExamined]
 }
 
 // ListFlows returns a page of the flows matching a filter, in the filter's order: see [Page].
@@ -85,12 +86,13 @@ func (e *Engine) listFlows(ctx context.Context, filter FlowFilter, after string,
 	if err != nil {
 		return page, err
 	}
-	all := FlowFilter{Partition: filter.Partition, Order: filter.Order}
+	all := FlowFilter{Partition: filter.Partition, Order: filter.Order, Examined: filter.Examined}
 	chunk := limit + 1
 	if filter != all {
 		chunk = max(chunk, 1000)
 	}
-	return examine(ctx, list, last, limit, chunk, e.flowKeys(&filter, last), func(keys []listKey) (map[id.ExecutionID]FlowSummary, error) {
+	most := cmp.Or(filter.Examined, MaxExamined)
+	return examine(ctx, list, last, limit, chunk, most, e.flowKeys(&filter, last), func(keys []listKey) (map[id.ExecutionID]FlowSummary, error) {
 		return e.fittingFlows(ctx, &filter, params, keys)
 	})
 }
@@ -112,7 +114,7 @@ func (f *FlowFilter) keys() *ExecutionFilter {
 
 // flowQuery checks a filter.
 func (e *Engine) flowQuery(f *FlowFilter) (params db.ListNamedFlowsParams, err error) {
-	if err := e.checkPartition(f.Partition); err != nil {
+	if err := cmp.Or(e.checkPartition(f.Partition), checkExamined(f.Examined)); err != nil {
 		return params, err
 	}
 	if f.Namespace != "" {

@@ -224,7 +224,7 @@ func where(
 		return done, core.Wrap(op, core.Invalid("WithTx", "has one transaction, and a bulk operation needs one for each batch"))
 	case batch < 1 || batch > engine.MaxBatch:
 		return done, core.Wrap(op, core.Invalid("Batch", fmt.Sprintf("must be between 1 and %d", engine.MaxBatch)))
-	case filter == engine.ExecutionFilter{Order: filter.Order}:
+	case filter == engine.ExecutionFilter{Order: filter.Order, Examined: filter.Examined}:
 		return done, core.Wrap(op, core.Invalid("filter", "is empty, and would match every execution"))
 	case filter.Order == engine.ClaimOrder:
 		return done, core.Wrap(op, core.Invalid("order", "must not be that of the queue, which the operation changes"))

@@ -183,7 +183,8 @@ LIMIT @page_size::integer;
 
 -- name: ListLeasedKeys :many
 -- ListLeasedKeys returns the executions with a lease, in no order, optionally of one worker or instance. All are
--- returned, unless looked_at reports more than max_items to examine. A single row with -1: there is none.
+-- returned, unless looked_at reports more than max_items to examine. Without a worker or instance the attempts are not
+-- looked up: some may have ended. A single row with -1: there is none.
 --
 -- Used by: engine.ListExecutions.
 -- Locks: none. Spans partitions.
@@ -215,21 +216,22 @@ LEFT JOIN LATERAL (
         i.partition_key,
         i.execution_id
     FROM items AS i
-    CROSS JOIN LATERAL (
+    LEFT JOIN LATERAL (
         SELECT
             a.worker_id,
             a.worker_instance_id,
             a.lease_expires_at_ms
         FROM ff_attempt AS a
         WHERE
-            a.partition_key = i.partition_key
+            @worker_id::text || @worker_instance_id::text <> ''
+            AND a.partition_key = i.partition_key
             AND a.execution_id = i.execution_id
             AND a.attempt_index = i.attempt_index
         LIMIT 1
-    ) AS held
+    ) AS held ON true
     WHERE
         l.looked_at <= @max_items::integer
-        AND held.lease_expires_at_ms IS NOT NULL
+        AND (held.lease_expires_at_ms IS NOT NULL OR @worker_id::text || @worker_instance_id::text = '')
         AND (@worker_id::text = '' OR held.worker_id = @worker_id::text)
         AND (@worker_instance_id::text = '' OR held.worker_instance_id = @worker_instance_id::text)
 ) AS x ON true;

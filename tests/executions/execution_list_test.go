@@ -1,8 +1,10 @@
 package executions
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -267,6 +269,33 @@ func TestListExecutionsInClaimOrder(t *testing.T) {
 	}
 }
 
+// A page of all executions, and one of the active ones, have at most as many as may be examined.
+func TestListExecutionsExaminesFewOfAll(t *testing.T) {
+	f := fixture.NewCloned(t)
+	f.StartMany(t, 5)
+	for _, filter := range []engine.ExecutionFilter{
+		{Examined: 2}, {Examined: 2, Order: engine.OldestFirst}, {Examined: 2, State: state.PublicActive}, {Examined: 2, Lane: f.Lane},
+	} {
+		var pages []int
+		for after, i := "", 0; i == 0 || after != ""; i++ {
+			page, err := f.ListExecutions(t.Context(), filter, after, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages, after = append(pages, len(page.Items)), page.Next
+		}
+		if !slices.Equal(pages, []int{2, 2, 1}) {
+			t.Errorf("%+v: pages of %d", filter, pages)
+		}
+	}
+	for _, examined := range []int{-1, engine.MaxExamined + 1} {
+		_, err := f.ListExecutions(t.Context(), engine.ExecutionFilter{Examined: examined}, "", 3)
+		fixture.WantInputError(t, err, "examined")
+		_, err = f.ListFlows(t.Context(), engine.FlowFilter{Examined: examined}, "", 3)
+		fixture.WantInputError(t, err, "examined")
+	}
+}
+
 // A page looks at so many executions and no more, and says where it stopped.
 func TestListExecutionsExaminesABoundedNumber_I48(t *testing.T) {
 	f := fixture.NewCloned(t)
@@ -294,6 +323,14 @@ func TestListExecutionsExaminesABoundedNumber_I48(t *testing.T) {
 		}
 		if items != 1 || pages != 3 || empty != 2 {
 			t.Errorf("order %d: %d items on %d pages, %d of them empty", order, items, pages, empty)
+		}
+		// A page may examine fewer. The next one continues behind them.
+		few := engine.ExecutionFilter{Lane: "common", Order: order, Examined: 7}
+		listed, err := f.ListExecutions(t.Context(), few, "", 10)
+		more, err2 := f.ListExecutions(t.Context(), few, listed.Next, 5)
+		all, err3 := f.ListExecutions(t.Context(), engine.ExecutionFilter{Lane: "common", Order: order}, "", 12)
+		if err := cmp.Or(err, err2, err3); err != nil || len(listed.Items) != 7 || !reflect.DeepEqual(append(listed.Items, more.Items...), all.Items) {
+			t.Errorf("order %d, seven at a time: %d and %d, %v", order, len(listed.Items), len(more.Items), err)
 		}
 		// Between two instants there is less to look at.
 		if order != engine.ByID {

@@ -197,6 +197,10 @@ func TestListFlowsExaminesABoundedNumber(t *testing.T) {
 		if found != 1 || pages != 2 {
 			t.Errorf("order %d: %d flows on %d pages", order, found, pages)
 		}
+		page, err := f.ListFlows(t.Context(), engine.FlowFilter{Namespace: "default", Order: order, Examined: 7}, "", 10)
+		if err != nil || len(page.Items) > 7 || page.Next == "" {
+			t.Errorf("order %d: %d flows of seven, next %q, %v", order, len(page.Items), page.Next, err)
+		}
 	}
 }
 

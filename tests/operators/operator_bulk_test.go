@@ -176,6 +176,7 @@ func TestBulkOperationsRefuseBadOptions(t *testing.T) {
 			bulk   operator.Bulk
 		}{
 			"an empty filter": {engine.ExecutionFilter{Order: engine.NewestFirst}, operator.Bulk{}},
+			"only a bound":    {engine.ExecutionFilter{Examined: 5}, operator.Bulk{}},
 			"claim order":     {claimOrder, operator.Bulk{}},
 			"a large batch":   {filter, operator.Bulk{Batch: engine.MaxBatch + 1}},
 			"a bad position":  {filter, operator.Bulk{After: "nowhere"}},
