@@ -81,7 +81,7 @@ func (a *app) command() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.demoCommand(), a.demoWorkerCommand(), a.devCommand(), a.migrateCommand(),
-		a.flowCommand(), a.executionCommand(), a.whyCommand(), a.laneCommand(), a.scheduleCommand(), a.sequenceCommand(), a.budgetCommand(), a.limitCommand(), a.workerCommand(), a.jobCommand(), a.leaseCommand(), a.kindCommand(), a.retentionCommand(), a.logCommand(),
+		a.flowCommand(), a.executionCommand(), a.whyCommand(), a.laneCommand(), a.scheduleCommand(), a.sequenceCommand(), a.budgetCommand(), a.limitCommand(), a.workerCommand(), a.jobCommand(), a.consoleCommand(), a.leaseCommand(), a.kindCommand(), a.retentionCommand(), a.logCommand(),
 		a.keyCommand(), a.waitCommand(), a.waitpointCommand(), a.eventCommand(), a.streamCommand(), a.consumerCommand(), a.licensesCommand(), a.versionCommand(),
 	)
 	root.Version = version()

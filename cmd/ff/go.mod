@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/flowfabric/flowfabric-go v0.0.0
+	github.com/flowfabric/flowfabric-go/console v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/drawing v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgtest v0.0.0

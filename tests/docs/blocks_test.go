@@ -24,7 +24,7 @@ import (
 var shownImports = []string{
 	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/exec", "strings", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	module + "/budget", module + "/engine", module + "/events", module + "/fferr", module + "/ffotel", module + "/fftest", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
+	module + "/budget", module + "/console", module + "/engine", module + "/events", module + "/fferr", module + "/ffotel", module + "/fftest", module + "/id", module + "/policy", module + "/reconcile", module + "/schema", module + "/state",
 	module + "/limit", module + "/operator", module + "/schedule", module + "/stream", module + "/waitpoint", module + "/worker",
 }
 

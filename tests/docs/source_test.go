@@ -18,13 +18,13 @@ const module = "github.com/flowfabric/flowfabric-go"
 // roomOf returns a package's path below the module's root.
 func roomOf(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
 
-// loadedPackages type-checks the packages of the root module, of ffotel and of fftest, once for all tests.
+// loadedPackages type-checks the packages of the root module, of console, ffotel and fftest, once for all tests.
 var loadedPackages = sync.OnceValues(func() (map[string]*packages.Package, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes |
 			packages.NeedTypesInfo | packages.NeedSyntax,
 		Dir: root,
-	}, "./...", "./ffotel", "./fftest")
+	}, "./...", "./console", "./ffotel", "./fftest")
 	rooms := make(map[string]*packages.Package)
 	for _, p := range loaded {
 		rooms[roomOf(p.PkgPath)] = p
@@ -32,7 +32,7 @@ var loadedPackages = sync.OnceValues(func() (map[string]*packages.Package, error
 	return rooms, err
 })
 
-// sources returns the packages of the root module, ffotel and fftest, by their path below the root.
+// sources returns the packages of the root module, console, ffotel and fftest, by their path below the root.
 func sources(t *testing.T) map[string]*packages.Package {
 	t.Helper()
 	rooms, err := loadedPackages()

@@ -61,6 +61,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/postgres":  {},
 		"internal/warn":      {},
 		"internal/document":  {"policy", "id"},
+		"console":            {"budget", "engine", "events", "explain", "fferr", "id", "internal/drawing", "limit", "operator", "schedule", "schema", "state", "stream"},
 		"ffotel":             {"budget", "engine", "events", "id", "limit", "observe", "operator", "reconcile", "worker"},
 		"fftest":             {"engine", "events", "fferr", "id", "internal/core", "internal/pgtest", "operator", "policy", "reconcile", "state", "worker"},
 		"internal/drawing":   {"engine", "policy", "state"},
@@ -135,7 +136,8 @@ func TestLayoutUserDependencies(t *testing.T) {
 func TestLayoutDirectRequirements(t *testing.T) {
 	t.Parallel()
 	for folder, want := range map[string][]string{
-		"": {"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/puddle/v2", "github.com/netresearch/go-cron"},
+		"":        {"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/puddle/v2", "github.com/netresearch/go-cron"},
+		"console": {fixture.Module, fixture.Module + "/internal/drawing", "github.com/google/uuid", "github.com/jackc/pgx/v5"},
 		"ffotel": {
 			fixture.Module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
 		},

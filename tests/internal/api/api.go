@@ -12,7 +12,7 @@ import (
 )
 
 // Packages are the folders of the packages that docs/versions.md calls API.
-var Packages = []string{"budget", "engine", "events", "explain", "fferr", "ffotel", "fftest", "id", "id/wire", "interop", "limit", "normalise", "observe", "operator", "policy", "reconcile", "schedule", "schema", "state", "stream", "waitpoint", "worker"}
+var Packages = []string{"budget", "console", "engine", "events", "explain", "fferr", "ffotel", "fftest", "id", "id/wire", "interop", "limit", "normalise", "observe", "operator", "policy", "reconcile", "schedule", "schema", "state", "stream", "waitpoint", "worker"}
 
 // Lists returns the list of each package of [Packages], by the package's name. The root is the repository's.
 func Lists(root string) (map[string]string, error) {

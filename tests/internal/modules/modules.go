@@ -19,7 +19,7 @@ import (
 const Root = "github.com/flowfabric/flowfabric-go"
 
 // Released lists the folders of the released modules. Each comes after its required modules.
-var Released = []string{".", "internal/drawing", "internal/pgserver", "internal/pgtest", "fftest", "ffotel", "review", "cmd/ff"}
+var Released = []string{".", "internal/drawing", "console", "internal/pgserver", "internal/pgtest", "fftest", "ffotel", "review", "cmd/ff"}
 
 // Path returns the path of the module in a folder.
 func Path(folder string) string { return path.Join(Root, folder) }
