@@ -242,13 +242,22 @@ SELECT
     s.condition,
     s.ffx_open_since_ms::bigint AS open_since_ms,
     coalesce(s.ffx_asked, '')::text AS asked,
-    e.lane_id,
-    e.namespace,
-    e.kind,
-    e.blocking_reason,
-    u.unused_signals
+    coalesce(e.lane_id, '')::text AS lane_id,
+    coalesce(e.namespace, '')::text AS namespace,
+    coalesce(e.kind, '')::text AS kind,
+    coalesce(e.blocking_reason, '')::text AS blocking_reason,
+    u.unused_signals,
+    (
+        e.lane_id IS NOT NULL
+        AND (
+            $1::text IS NULL
+            OR jsonb_path_exists(
+                s.condition, '$.**.matcher ? (@ == "Wildcard" || @.ByName == $name)', jsonb_build_object('name', $1::text)
+            )
+        )
+    )::boolean AS fits
 FROM ff_suspension_current AS s
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT
         x.lane_id,
         coalesce(x.ffx_namespace, '')::text AS namespace,
@@ -259,9 +268,9 @@ CROSS JOIN LATERAL (
         x.partition_key = s.partition_key
         AND x.execution_id = s.execution_id
         AND x.lifecycle_phase = 'suspended'
-        AND ($1::text IS NULL OR x.raw_fields -> 'tags' ->> $1::text = $2::text)
+        AND ($2::text IS NULL OR x.raw_fields -> 'tags' ->> $2::text = $3::text)
     LIMIT 1
-) AS e
+) AS e ON true
 LEFT JOIN LATERAL (
     -- How many signals of a suspension s no wait has used yet, as an object by waitpoint key; NULL: none.
     SELECT jsonb_object_agg(k.waitpoint_key, k.signals) AS unused_signals
@@ -278,14 +287,8 @@ LEFT JOIN LATERAL (
 WHERE
     s.ffx_open_since_ms IS NOT NULL
     AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)
-    > ($3::bigint, $4::smallint, $5::uuid)
-    AND ($6::bigint IS NULL OR s.ffx_open_since_ms < $6::bigint)
-    AND (
-        $7::text IS NULL
-        OR jsonb_path_exists(
-            s.condition, '$.**.matcher ? (@ == "Wildcard" || @.ByName == $name)', jsonb_build_object('name', $7::text)
-        )
-    )
+    > ($4::bigint, $5::smallint, $6::uuid)
+    AND ($7::bigint IS NULL OR s.ffx_open_since_ms < $7::bigint)
 ORDER BY
     s.ffx_open_since_ms,
     s.partition_key,
@@ -294,13 +297,13 @@ LIMIT $8::integer
 `
 
 type ListWaitsParams struct {
+	Name              *string
 	TagKey            *string
 	TagValue          *string
 	AfterSinceMs      int64
 	AfterPartitionKey int16
 	AfterExecutionID  pgtype.UUID
 	BeforeMs          *int64
-	Name              *string
 	PageSize          int32
 }
 
@@ -319,23 +322,25 @@ type ListWaitsRow struct {
 	Kind            string
 	BlockingReason  string
 	UnusedSignals   []byte
+	Fits            bool
 }
 
-// ListWaits lists executions waiting for signals, the longest wait first, after a position. With a name only waits for
-// a signal of the name or of any name; with a tag only executions with the tag.
+// ListWaits lists executions waiting for signals, the longest wait first, after a position. fits is false for an
+// execution that is not suspended any more; with a name, unless it waits for a signal of the name or of any name; with
+// a tag, unless the execution has the tag.
 //
 // Passages: unused_signals.
 // Used by: engine.ListWaits, engine.Waits.
 // Locks: none. Spans partitions.
 func (q *Queries) ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) ([]ListWaitsRow, error) {
 	rows, err := db.Query(ctx, listWaits,
+		arg.Name,
 		arg.TagKey,
 		arg.TagValue,
 		arg.AfterSinceMs,
 		arg.AfterPartitionKey,
 		arg.AfterExecutionID,
 		arg.BeforeMs,
-		arg.Name,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -360,6 +365,7 @@ func (q *Queries) ListWaits(ctx context.Context, db DBTX, arg ListWaitsParams) (
 			&i.Kind,
 			&i.BlockingReason,
 			&i.UnusedSignals,
+			&i.Fits,
 		); err != nil {
 			return nil, err
 		}

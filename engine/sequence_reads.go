@@ -72,8 +72,8 @@ func (e *Engine) DescribeSequence(ctx context.Context, name SequenceName) (Seque
 
 // Sequences iterates over the sequences that match a filter, in no useful order, reading a page at a time. Takes no locks.
 func (e *Engine) Sequences(ctx context.Context, filter SequenceFilter) iter.Seq2[SequenceState, error] {
-	return core.All("list sequences", func(after *db.ListSequencesRow) ([]db.ListSequencesRow, error) {
-		params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: MaxPage}
+	return core.AllFrom("list sequences", 100, func(after *db.ListSequencesRow, n int32) ([]db.ListSequencesRow, error) {
+		params := db.ListSequencesParams{AfterPartitionKey: -1, AfterSequenceID: pgtype.UUID{Valid: true}, PageSize: n}
 		if after != nil {
 			params.AfterPartitionKey, params.AfterSequenceID = after.PartitionKey, after.SequenceID
 		}

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"iter"
 	"math"
@@ -61,20 +61,22 @@ type WaitFilter struct {
 	TagKey   string    // of the execution, with TagValue
 	TagValue string    //
 	Before   time.Time // waiting since before this time
+	Examined int       // the most waits examined for a page; default and limit [MaxExamined]
 }
 
-// ListWaits returns a [Page] of the executions waiting for signals, the longest wait first.
+// ListWaits returns a [Page] of the executions waiting for signals, the longest wait first. With a name or a tag it may be
+// short or empty: neither has an index.
 //
 // Errors: [fferr.ErrInvalidInput].
 func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string, limit int) (Page[OpenWait], error) {
 	const op, list = "list waits", "waits"
 	var page Page[OpenWait]
 	size, err := core.PageSize(limit)
-	if err != nil {
+	if err := cmp.Or(err, checkExamined(filter.Examined)); err != nil {
 		return page, core.Wrap(op, err)
 	}
 	params := db.ListWaitsParams{
-		AfterSinceMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true}, PageSize: int32(size + 1),
+		AfterSinceMs: math.MinInt64, AfterExecutionID: pgtype.UUID{Valid: true},
 	}
 	if params.BeforeMs, err = optionalMs("before", filter.Before); err != nil {
 		return page, core.Wrap(op, err)
@@ -92,42 +94,46 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 	} else if filter.TagValue != "" {
 		return page, core.Wrap(op, core.Invalid("tag key", "is missing for the tag's value"))
 	}
-	key, err := core.ReadCursor(list, after)
-	switch {
-	case err == nil && key != nil && len(key) != waitCursor:
-		err = core.Invalid("after", "is not a cursor")
-	case err == nil && key != nil:
-		params.AfterSinceMs = int64(binary.BigEndian.Uint64(key))
-		params.AfterPartitionKey = int16(binary.BigEndian.Uint16(key[8:]))
-		copy(params.AfterExecutionID.Bytes[:], key[10:])
-	}
+	last, err := readListKey(list, after)
 	if err != nil {
 		return page, core.Wrap(op, err)
 	}
-	rows, err := e.c.Q.ListWaits(ctx, e.c.Reader(), params)
-	if err != nil {
-		return page, core.Wrap(op, err)
+	if last != nil {
+		params.AfterSinceMs, params.AfterPartitionKey, params.AfterExecutionID = last.createdAtMs, last.id.Partition(), core.PgUUID(last.id.UUID())
 	}
-	waits := make([]OpenWait, len(rows))
-	for i, row := range rows {
-		waits[i] = OpenWait{
-			Execution: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), Suspension: row.SuspensionID, Kind: row.Kind,
-			Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID),
-			Since: time.UnixMilli(row.OpenSinceMs), Until: core.OptionalTime(row.TimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior), Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
+	var rows []db.ListWaitsRow
+	next := func(ctx context.Context, n int) ([]listKey, error) {
+		params.PageSize = int32(n)
+		if rows, err = e.c.Q.ListWaits(ctx, e.c.Reader(), params); err != nil {
+			return nil, err
 		}
-		if err := waits[i].setCondition(row.Condition, row.UnusedSignals); err != nil {
-			return page, core.Wrap(op, err)
+		keys := make([]listKey, len(rows))
+		for i, row := range rows {
+			keys[i] = listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), createdAtMs: row.OpenSinceMs}
+			params.AfterSinceMs, params.AfterPartitionKey, params.AfterExecutionID = row.OpenSinceMs, row.PartitionKey, core.PgUUID(row.ExecutionID)
 		}
+		return keys, nil
 	}
-	return Page[OpenWait](core.PageOf(waits, size, func(w *OpenWait) string {
-		position := binary.BigEndian.AppendUint64(nil, uint64(w.Since.UnixMilli()))
-		position = binary.BigEndian.AppendUint16(position, uint16(w.Execution.Partition()))
-		x := w.Execution.UUID()
-		return core.CursorOf(list, append(position, x[:]...))
-	})), nil
+	page, err = examine(ctx, list, last, size, size+1, cmp.Or(filter.Examined, MaxExamined), next, func(keys []listKey) (map[id.ExecutionID]OpenWait, error) {
+		waits := make(map[id.ExecutionID]OpenWait, len(rows))
+		for i, row := range rows {
+			if !row.Fits {
+				continue
+			}
+			wait := OpenWait{
+				Execution: keys[i].id, Suspension: row.SuspensionID, Kind: row.Kind, Namespace: id.Namespace(row.Namespace), Lane: id.LaneID(row.LaneID),
+				Since: time.UnixMilli(row.OpenSinceMs), Until: core.OptionalTime(row.TimeoutAtMs), OnTimeout: OnTimeout(row.TimeoutBehavior),
+				Reason: state.BlockingReason(row.BlockingReason), Asked: row.Asked,
+			}
+			if err := wait.setCondition(row.Condition, row.UnusedSignals); err != nil {
+				return nil, err
+			}
+			waits[wait.Execution] = wait
+		}
+		return waits, nil
+	})
+	return page, core.Wrap(op, err)
 }
-
-const waitCursor = 8 + 2 + 16
 
 // optionalMs converts an optional time; nil means none.
 func optionalMs(field string, t time.Time) (*int64, error) {

@@ -63,9 +63,17 @@ func Pages[P ~struct {
 // converts a row, or returns false to skip the row. An error ends the iteration before the items of the same read. No
 // connection is held while the loop's body runs.
 func All[R, T any](op string, read func(after *R) ([]R, error), item func(*R) (T, bool, error)) iter.Seq2[T, error] {
+	return AllFrom(op, MaxPage, func(after *R, _ int32) ([]R, error) { return read(after) }, item)
+}
+
+// AllFrom is [All] with a smaller first read, for callers that stop early: read returns at most n rows.
+func AllFrom[R, T any](
+	op string, first int32, read func(after *R, n int32) ([]R, error), item func(*R) (T, bool, error),
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for after := (*R)(nil); ; {
-			rows, err := read(after)
+		n := first
+		for after := (*R)(nil); ; n = MaxPage {
+			rows, err := read(after, n)
 			var items []T
 			for i := range rows {
 				found, ok, invalid := item(&rows[i])
@@ -86,7 +94,7 @@ func All[R, T any](op string, read func(after *R) ([]R, error), item func(*R) (T
 					return
 				}
 			}
-			if len(rows) < MaxPage {
+			if len(rows) < int(n) {
 				return
 			}
 			after = &rows[len(rows)-1]

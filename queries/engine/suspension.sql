@@ -264,8 +264,9 @@ WHERE
     AND e.execution_id = @execution_id;
 
 -- name: ListWaits :many
--- ListWaits lists executions waiting for signals, the longest wait first, after a position. With a name only waits for
--- a signal of the name or of any name; with a tag only executions with the tag.
+-- ListWaits lists executions waiting for signals, the longest wait first, after a position. fits is false for an
+-- execution that is not suspended any more; with a name, unless it waits for a signal of the name or of any name; with
+-- a tag, unless the execution has the tag.
 --
 -- Used by: engine.ListWaits, engine.Waits.
 -- Locks: none. Spans partitions.
@@ -279,13 +280,22 @@ SELECT
     s.condition,
     s.ffx_open_since_ms::bigint AS open_since_ms,
     coalesce(s.ffx_asked, '')::text AS asked,
-    e.lane_id,
-    e.namespace,
-    e.kind,
-    e.blocking_reason,
-    u.unused_signals
+    coalesce(e.lane_id, '')::text AS lane_id,
+    coalesce(e.namespace, '')::text AS namespace,
+    coalesce(e.kind, '')::text AS kind,
+    coalesce(e.blocking_reason, '')::text AS blocking_reason,
+    u.unused_signals,
+    (
+        e.lane_id IS NOT NULL
+        AND (
+            sqlc.narg(name)::text IS NULL
+            OR jsonb_path_exists(
+                s.condition, '$.**.matcher ? (@ == "Wildcard" || @.ByName == $name)', jsonb_build_object('name', sqlc.narg(name)::text)
+            )
+        )
+    )::boolean AS fits
 FROM ff_suspension_current AS s
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT
         x.lane_id,
         coalesce(x.ffx_namespace, '')::text AS namespace,
@@ -298,19 +308,13 @@ CROSS JOIN LATERAL (
         AND x.lifecycle_phase = 'suspended'
         AND (sqlc.narg(tag_key)::text IS NULL OR x.raw_fields -> 'tags' ->> sqlc.narg(tag_key)::text = sqlc.narg(tag_value)::text)
     LIMIT 1
-) AS e
+) AS e ON true
 -- include unused_signals
 WHERE
     s.ffx_open_since_ms IS NOT NULL
     AND (s.ffx_open_since_ms, s.partition_key, s.execution_id)
     > (@after_since_ms::bigint, @after_partition_key::smallint, @after_execution_id::uuid)
     AND (sqlc.narg(before_ms)::bigint IS NULL OR s.ffx_open_since_ms < sqlc.narg(before_ms)::bigint)
-    AND (
-        sqlc.narg(name)::text IS NULL
-        OR jsonb_path_exists(
-            s.condition, '$.**.matcher ? (@ == "Wildcard" || @.ByName == $name)', jsonb_build_object('name', sqlc.narg(name)::text)
-        )
-    )
 ORDER BY
     s.ffx_open_since_ms,
     s.partition_key,

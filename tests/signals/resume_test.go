@@ -248,3 +248,40 @@ func TestWaitsAreListedOnceEach_S35(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// A page of waits with a name or a tag examines so many and no more, and says where it stopped.
+func TestListWaitsExaminesABoundedNumber(t *testing.T) {
+	f := fixture.NewCloned(t)
+	f.Exec(t, `WITH made AS (INSERT INTO ff_exec_core (partition_key, execution_id, lane_id, lifecycle_phase, ownership_state,
+			eligibility_state, public_state, attempt_state, created_at_ms)
+			SELECT i % 256, gen_random_uuid(), 'bulk', 'suspended', 'unowned', 'not_applicable', 'suspended', 'attempt_interrupted', 0
+			FROM generate_series(1, $1::integer) AS i RETURNING partition_key, execution_id)
+		INSERT INTO ff_suspension_current (partition_key, execution_id, suspension_id, suspended_at_ms, condition, ffx_open_since_ms)
+		SELECT partition_key, execution_id, gen_random_uuid(), 1, '{}', 1 FROM made`, engine.MaxExamined+5)
+	x := f.Suspend(t, engine.Received("ready")).Execution
+	for _, c := range []struct {
+		filter engine.WaitFilter
+		pages  int
+	}{
+		{engine.WaitFilter{Name: "ready"}, 2},
+		{engine.WaitFilter{Name: "ready", Examined: 5000}, 3},
+	} {
+		var got []id.ExecutionID
+		pages := 0
+		for after := ""; pages == 0 || after != ""; pages++ {
+			page, err := f.ListWaits(t.Context(), c.filter, after, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, wait := range page.Items {
+				got = append(got, wait.Execution)
+			}
+			after = page.Next
+		}
+		if pages != c.pages || !slices.Equal(got, []id.ExecutionID{x}) {
+			t.Errorf("%+v: %v on %d pages, want %s on %d", c.filter, got, pages, x, c.pages)
+		}
+	}
+	_, err := f.ListWaits(t.Context(), engine.WaitFilter{Examined: -1}, "", 10)
+	fixture.WantInputError(t, err, "examined")
+}
