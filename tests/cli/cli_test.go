@@ -144,6 +144,7 @@ func TestCLI(t *testing.T) {
 		"flow_formats":           testCLIFlowFormats,
 		"flow_watch":             testCLIFlowWatch,
 		"flow_cancel":            testCLIFlowCancel,
+		"console":                testCLIConsole,
 		"demo":                   testCLIDemo,
 		"demo_ended":             testCLIDemoEnded,
 		"demo_without_toolchain": testCLIDemoWithoutToolchain,

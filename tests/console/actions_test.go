@@ -1,18 +1,25 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/console"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/schedule"
+	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -207,6 +214,70 @@ func TestAccessIsLimited(t *testing.T) {
 
 	w.person.Store(&console.Access{Actions: console.Actions()})
 	w.post(t, console.PauseLane, http.StatusForbidden, "lane", "sync") // without a name
+}
+
+// A reader's role of the database suffices for all pages. Their buttons are shown as not allowed, and actions are refused.
+func TestReadersSeeEverythingAndChangeNothing(t *testing.T) {
+	w := newWorld(t, "Ada")
+	role := "ff_reader_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	grants, err := schema.Grants(role, schema.GrantOptions{Reader: true})
+	must(t, err)
+	_, err = w.pool.Exec(t.Context(), "CREATE ROLE "+role+";"+grants, pgx.QueryExecModeSimpleProtocol)
+	must(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		pool, err := pgxpool.New(ctx, w.url)
+		must(t, err)
+		defer pool.Close()
+		_, err = pool.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+		must(t, err)
+	})
+	w.serve(t, fixture.OpenPool(t, w.url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["role"] = role }))
+	for name, path := range w.pages() {
+		status, body := w.get(t, path)
+		if status != http.StatusOK {
+			t.Errorf("%s: status %d: %s", name, status, main(body))
+		}
+		if strings.Contains(body, "<button>") && strings.Contains(body, `action="/do/`) && !strings.Contains(body, "<button disabled>") {
+			t.Errorf("%s has a button without the rights for it", name)
+		}
+	}
+	if _, body := w.get(t, "lanes"); !strings.Contains(body, "Not allowed: the database role") {
+		t.Errorf("the lanes don't say what is missing: %s", main(body))
+	}
+	if body := w.post(t, console.PauseLane, http.StatusForbidden, "lane", "sync"); !strings.Contains(body, "permission denied for table ffx_pause") {
+		t.Errorf("the refusal doesn't name the table: %s", main(body))
+	}
+}
+
+// Payloads, results, signals, steps and frames are shown as Config.Redact returns them.
+func TestPayloadsAreRedacted(t *testing.T) {
+	w := newWorld(t, "a secret")
+	for path, want := range map[string]string{"payloads": "hello a …", "output": "looking up a …"} {
+		_, body := w.get(t, w.pages()[path])
+		if hidden := strings.ReplaceAll(want, "…", "secret"); strings.Contains(body, hidden) || !strings.Contains(body, want) {
+			t.Errorf("%s: %s", path, main(body))
+		}
+	}
+}
+
+// Without Authorize nothing is served but the stylesheet and the script.
+func TestNothingIsServedWithoutAuthorize(t *testing.T) {
+	w := newWorld(t, "Ada")
+	closed := httptest.NewServer(console.Handler(w.eng, console.Config{Path: "/"}))
+	t.Cleanup(closed.Close)
+	w.base = closed.URL + "/"
+	for name, path := range w.pages() {
+		if status, _ := w.get(t, path); status != http.StatusForbidden {
+			t.Errorf("%s: status %d", name, status)
+		}
+	}
+	for _, path := range []string{"live/lanes", "frames/" + w.greeted.Short()} {
+		if status, _ := w.get(t, path); status != http.StatusForbidden {
+			t.Errorf("%s: status %d", path, status)
+		}
+	}
+	w.post(t, console.PauseLane, http.StatusForbidden, "lane", "sync")
 }
 
 // A form of another site changes nothing, and nothing is read or changed without Authorize.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/flowfabric/flowfabric-go/console"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -69,18 +67,11 @@ func (r *recorder) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.Trac
 
 func (r *recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// recorded returns the world with another console, whose statements are recorded.
+// recorded serves the pages by another engine, whose statements are recorded.
 func (w *world) recorded(t *testing.T) *recorder {
 	t.Helper()
 	var log recorder
-	pool := fixture.OpenPool(t, w.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &log })
-	eng, err := engine.New(pool, engine.Config{})
-	must(t, err)
-	server := httptest.NewServer(console.Handler(eng, console.Config{
-		Path: "/", Authorize: func(*http.Request) (console.Access, error) { return *w.person.Load(), nil },
-	}))
-	t.Cleanup(server.Close)
-	w.base = server.URL + "/"
+	w.serve(t, fixture.OpenPool(t, w.url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &log }))
 	return &log
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,17 +63,27 @@ func newWorld(t *testing.T, text string) *world {
 	must(t, err)
 	t.Cleanup(pool.Close)
 	w.pool = pool
-	w.eng, err = engine.New(pool, engine.Config{})
-	must(t, err)
+	w.eng = w.serve(t, pool)
 	w.person.Store(&console.Access{Name: text, Actions: console.Actions()})
-	server := httptest.NewServer(console.Handler(w.eng, console.Config{
-		Path: "/", Authorize: func(*http.Request) (console.Access, error) { return *w.person.Load(), nil },
-	}))
-	t.Cleanup(server.Close)
-	w.base = server.URL + "/"
 	w.work(t, text)
 	w.fill(t, text)
 	return w
+}
+
+// serve serves the pages by an engine on a pool, and returns the engine.
+func (w *world) serve(t *testing.T, pool *pgxpool.Pool) *engine.Engine {
+	t.Helper()
+	eng, err := engine.New(pool, engine.Config{})
+	must(t, err)
+	server := httptest.NewServer(console.Handler(eng, console.Config{
+		Path: "/", Authorize: func(*http.Request) (console.Access, error) { return *w.person.Load(), nil },
+		Redact: func(_ string, payload []byte) []byte {
+			return bytes.ReplaceAll(payload, []byte("secret"), []byte("…"))
+		},
+	}))
+	t.Cleanup(server.Close)
+	w.base = server.URL + "/"
+	return eng
 }
 
 func must(t *testing.T, err error) {
