@@ -137,9 +137,10 @@ func (c *console) after(then, here string, action Action) string {
 	if then != "" || err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(u.Path, c.cfg.Path) {
 		u = &url.URL{Path: c.cfg.Path + then}
 	}
-	q := u.Query()
-	q.Set("done", string(action))
-	return (&url.URL{Path: u.Path, RawQuery: q.Encode()}).String()
+	query := u.Query()
+	query.Set("done", string(action))
+	u.RawQuery = query.Encode()
+	return u.RequestURI()
 }
 
 // invalid returns an error for a field of a form.

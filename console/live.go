@@ -12,7 +12,6 @@ import (
 
 // Times of live pages.
 const (
-	liveRead  = 10 * time.Second // longest reading of a page
 	liveWrite = 10 * time.Second // for a client to take an event
 	liveBeat  = 15 * time.Second // longest silence
 	liveAge   = 10 * time.Minute // of a connection: then the browser asks again, and Authorize too
@@ -172,7 +171,7 @@ func (h *hub) publish(view *liveView, rows []byte) {
 
 // rows reads a page again and returns its live part. A failure is not shown: the page says how old it is.
 func (c *console) rows(p page, r *request) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), liveRead)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxReading)
 	defer cancel()
 	again := &request{r.Clone(ctx), r.access}
 	v, err := p.open(c, again)

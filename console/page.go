@@ -101,7 +101,13 @@ func with(form url.Values, name, value string) string {
 	return next.Encode()
 }
 
+// maxReading is the longest time for reading a page.
+const maxReading = 10 * time.Second
+
 func (c *console) servePage(w http.ResponseWriter, r *http.Request, p page) {
+	ctx, cancel := context.WithTimeout(r.Context(), maxReading)
+	defer cancel()
+	r = r.WithContext(ctx)
 	req, ok := c.authorize(w, r)
 	if !ok {
 		return
@@ -170,15 +176,15 @@ func (c *console) fail(w http.ResponseWriter, r *request, err error) {
 	case errors.Is(err, fferr.ErrBusy), errors.Is(err, fferr.ErrContention):
 		text = "Another transaction holds it. Nothing was changed. Try again."
 	case errors.Is(err, fferr.ErrUnavailable), errors.Is(err, fferr.ErrTransport), !fferr.Known(err):
-		c.log500(r.Context(), r.Request, err)
+		c.logFailure(r.Context(), r.Request, err)
 	default:
 		status, text = http.StatusConflict, err.Error()
 	}
 	c.show(w, r, status, "", failure(status, text))
 }
 
-func (c *console) log500(ctx context.Context, r *http.Request, err error) {
-	if ctx.Err() == nil {
+func (c *console) logFailure(ctx context.Context, r *http.Request, err error) {
+	if !errors.Is(ctx.Err(), context.Canceled) { // the client has left
 		c.cfg.Log.LogAttrs(ctx, slog.LevelError, "a page of the console failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
 }
@@ -237,7 +243,7 @@ func (c *console) show(w http.ResponseWriter, r *request, status int, chapter st
 	}
 	var text bytes.Buffer
 	if err := templates[v.template].ExecuteTemplate(&text, "layout.html", s); err != nil {
-		c.log500(r.Context(), r.Request, err)
+		c.logFailure(r.Context(), r.Request, err)
 		http.Error(w, "The page can't be shown.", http.StatusInternalServerError)
 		return
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -100,6 +101,9 @@ func timelineOf(x *executionPage, now time.Time) timeline {
 		row.Title += fmt.Sprintf(", %s, %s", s.Form, s.Outcome)
 		row.Called = s.Called
 		t.add(row)
+	}
+	if w := x.Wait; w != nil {
+		t.add(t.row(cmp.Or(w.Asked, w.Condition), "wait", w.Since, time.Time{}))
 	}
 	if len(x.Signals) > 0 {
 		row := bar{Label: "signals", Class: "signal"}

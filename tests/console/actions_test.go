@@ -125,6 +125,9 @@ func TestActionsChangeTheDatabaseInABrowser(t *testing.T) {
 			continue
 		}
 		b.await(t, "document.querySelector('.done, .alert')?.textContent.includes('"+string(a.action)+"')", "true")
+		if title := b.value(t, "document.title"); strings.HasPrefix(title, "Not Found") {
+			t.Errorf("%s leads to %s", a.action, title)
+		}
 		if n := w.text(t, entries); n == "0" {
 			t.Errorf("%s: no entry in the log", a.action)
 		}

@@ -79,7 +79,7 @@ func (w *world) recorded(t *testing.T) *recorder {
 // it. A list by filter examines up to 10,000 executions, 1,000 at a time, until its page is full.
 func bounds(page string) (statements, buffers int) {
 	switch page {
-	case "execution", "waiting":
+	case "execution", "waiting", "asking":
 		return 10, 1000
 	case "failures", "many":
 		return 22, 4500

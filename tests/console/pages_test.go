@@ -20,6 +20,7 @@ func (w *world) pages() map[string]string {
 	return map[string]string{
 		"lanes": "lanes", "lane": "lanes?lane=mail", "executions": "executions", "failures": "executions?group=failures",
 		"many": "executions/many?lane=mail", "execution": "executions/" + w.greeted.Short(), "waiting": "executions/" + w.limited.Short(),
+		"asking":   "executions/" + w.asking.Short(),
 		"payloads": "executions/" + w.greeted.Short() + "/payloads", "output": "executions/" + w.greeted.Short() + "/output",
 		"flows": "flows", "flow": "flows/" + w.flow.String(), "waits": "waits", "limits": "limits", "limit": "limits/default/hold%2Ftenant",
 		"budgets": "budgets", "schedules": "schedules", "sequences": "sequences", "workers": "workers", "health": "health",
@@ -43,7 +44,7 @@ func TestPagesShowTheirData(t *testing.T) {
 	w := newWorld(t, "Ada's note")
 	for name, want := range map[string]string{
 		"lanes": "nobody", "lane": "Lane mail", "executions": w.greeted.UUID().String(), "failures": "Ada&#39;s note", "many": "match",
-		"execution": "look up Ada", "waiting": "limit_full", "payloads": "hello Ada", "output": "looking up Ada",
+		"execution": "look up Ada", "waiting": "limit_full", "asking": "Publish Ada&#39;s note?", "payloads": "hello Ada", "output": "looking up Ada",
 		"flows": w.flow.String(), "flow": "<svg", "waits": "Publish Ada&#39;s note?", "limits": "hold/tenant", "limit": w.holding.UUID().String(),
 		"budgets": "700", "schedules": "every 1h0m0s", "sequences": "Ada&#39;s note", "workers": "greet", "health": "expire_leases",
 		"database": "ff_exec_core", "log": "No operator has done anything",
