@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/dbos-inc/dbos-transact-golang v1.8.0
 	github.com/flowfabric/flowfabric-go v0.0.0
+	github.com/flowfabric/flowfabric-go/console v0.0.0
 	github.com/flowfabric/flowfabric-go/ffotel v0.0.0
 	github.com/flowfabric/flowfabric-go/fftest v0.0.0
 	github.com/flowfabric/flowfabric-go/internal/pgserver v0.0.0
@@ -45,6 +46,7 @@ require (
 	github.com/ebitengine/purego v0.10.1 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fergusstrange/embedded-postgres v1.34.0 // indirect
+	github.com/flowfabric/flowfabric-go/internal/drawing v0.0.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-ole/go-ole v1.3.0 // indirect

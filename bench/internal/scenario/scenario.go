@@ -89,6 +89,7 @@ func All() []Scenario {
 		{Key: "ap", Title: "streams: many that are open", run: openStreams},
 		{Key: "aq", Title: "streams beside those of workflows", run: streamsBesideDBOS},
 		{Key: "ar", Title: "telemetry: with OpenTelemetry's metrics and traces, and without", run: telemetry},
+		{Key: "as", Title: "beside open pages of the console", run: watched},
 	}
 }
 
