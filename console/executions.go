@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	pageSize    = 50  // rows of a list
-	maxGrouped  = 200 // failed executions that are grouped
-	maxFailures = 50  // groups on a page
+	pageSize    = 50    // rows of a list
+	maxGrouped  = 200   // failed executions that are grouped
+	maxExamined = 1_000 // executions or flows examined for a list by filter, unless the person searches further
+	maxFailures = 50    // groups on a page
 )
 
 // filterFields are the conditions on executions, named as for `ff execution list`.
@@ -33,6 +34,7 @@ type executionsPage struct {
 	More     bool   // others failed before
 	Same     string // the query of the same filter
 	Next     string // the query of the next page
+	Further  string // the query of a longer search
 }
 
 // failureGroup has the failed executions of a kind with the same first line of their messages.
@@ -60,7 +62,7 @@ func (c *console) executions(r *request) (view, error) {
 	}
 	v := view{template: "executions.html", title: "Executions"}
 	data := executionsPage{Form: form, Same: form.Encode()}
-	filter.Order = engine.NewestFirst
+	filter.Order, filter.Examined = engine.NewestFirst, r.examined()
 	if data.Group = r.text("group") != ""; data.Group {
 		filter.State = state.PublicFailed
 		page, err := c.eng.ListExecutions(r.Context(), filter, "", maxGrouped)
@@ -76,7 +78,24 @@ func (c *console) executions(r *request) (view, error) {
 		return view{}, err
 	}
 	data.Items, data.Next, v.data = page.Items, with(form, "after", page.Next), &data
+	data.Further = further(data.Next, len(page.Items))
 	return v, nil
+}
+
+// examined returns how many items to examine for a list by filter.
+func (r *request) examined() int {
+	if r.text("further") != "" {
+		return engine.MaxExamined
+	}
+	return maxExamined
+}
+
+// further returns the query of a longer search, if a page with a next one isn't full.
+func further(next string, items int) string {
+	if next == "" || items >= pageSize {
+		return ""
+	}
+	return next + "&further=yes"
 }
 
 // groupFailures groups executions, the newest first, by kind and first line of the failure, the largest group first.

@@ -12,9 +12,10 @@ import (
 
 // flowsPage is the data of the page of flows.
 type flowsPage struct {
-	Form  url.Values
-	Items []engine.FlowSummary
-	Next  string // the query of the next page
+	Form    url.Values
+	Items   []engine.FlowSummary
+	Next    string // the query of the next page
+	Further string // the query of a longer search
 }
 
 // States returns the states of flows.
@@ -41,7 +42,7 @@ func (c *console) flows(r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	filter := engine.FlowFilter{Namespace: namespace, Kind: form.Get("kind"), State: state.FlowState(form.Get("state")), Order: engine.NewestFirst}
+	filter := engine.FlowFilter{Namespace: namespace, Kind: form.Get("kind"), State: state.FlowState(form.Get("state")), Order: engine.NewestFirst, Examined: r.examined()}
 	if tag := form.Get("tag"); tag != "" {
 		var ok bool
 		if filter.Tag.Key, filter.Tag.Value, ok = strings.Cut(tag, "="); !ok || filter.Tag.Key == "" {
@@ -52,7 +53,8 @@ func (c *console) flows(r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{template: "flows.html", title: "Flows", data: &flowsPage{form, page.Items, with(form, "after", page.Next)}}, nil
+	next := with(form, "after", page.Next)
+	return view{template: "flows.html", title: "Flows", data: &flowsPage{form, page.Items, next, further(next, len(page.Items))}}, nil
 }
 
 // flowPage is the data of the page of a flow.

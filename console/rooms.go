@@ -33,6 +33,9 @@ func take[T any](all iter.Seq2[T, error], passes func(T) bool) (items []T, more 
 	return items, false, nil
 }
 
+// examinedWaits is the number of waits examined for a page.
+const examinedWaits = 200
+
 // waitsPage is the data of the page of questions.
 type waitsPage struct {
 	Form  url.Values
@@ -43,7 +46,7 @@ type waitsPage struct {
 // waits lists executions that wait for people, the longest wait first.
 func (c *console) waits(r *request) (view, error) {
 	form := r.fields("name", "tag", "value")
-	filter := engine.WaitFilter{Name: form.Get("name"), TagKey: form.Get("tag"), TagValue: form.Get("value")}
+	filter := engine.WaitFilter{Name: form.Get("name"), TagKey: form.Get("tag"), TagValue: form.Get("value"), Examined: examinedWaits}
 	page, err := c.eng.ListWaits(r.Context(), filter, r.FormValue("after"), pageSize)
 	if err != nil {
 		return view{}, err

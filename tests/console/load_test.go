@@ -76,13 +76,13 @@ func (w *world) recorded(t *testing.T) *recorder {
 }
 
 // bounds returns how many statements a page may need, and how many buffers each of them. The pages of an execution also explain
-// it. A list by filter examines up to 10,000 executions, 1,000 at a time, until its page is full.
+// it. A list by filter examines 1,000 executions at a time until its page is full.
 func bounds(page string) (statements, buffers int) {
 	switch page {
 	case "execution", "waiting", "asking":
 		return 10, 1000
 	case "failures", "many":
-		return 22, 4500
+		return 13, 50000
 	}
 	return 5, 1000
 }

@@ -21,7 +21,9 @@ type Watched struct {
 }
 
 // Name implements [Contender].
-func (w *Watched) Name() string { return fmt.Sprintf("%s, beside %d open pages", w.Worker.Name(), w.Pages) }
+func (w *Watched) Name() string {
+	return fmt.Sprintf("%s, beside %d open pages", w.Worker.Name(), w.Pages)
+}
 
 // Run implements [Contender]. The pages are open while the worker runs.
 func (w *Watched) Run(ctx context.Context, work Work) error {
