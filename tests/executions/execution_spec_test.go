@@ -20,6 +20,7 @@ import (
 
 // actedOn names, for each field of callers' specs, the test that shows its effect, or the file that has it.
 var actedOn = map[string]string{
+	"ExecutionFilter.Examined":                  "TestListExecutionsExaminesFewOfAll",
 	"ExecutionFilter.Partition":                 "TestListExecutions",
 	"ExecutionFilter.Namespace":                 "TestListExecutionsFilters",
 	"ExecutionFilter.Lane":                      "TestListExecutionsFilters",
@@ -86,6 +87,7 @@ var actedOn = map[string]string{
 	"FlowFilter.Tag.Value":                      "TestListFlows",
 	"FlowFilter.CreatedFrom":                    "TestListFlows",
 	"FlowFilter.CreatedBefore":                  "TestListFlows",
+	"FlowFilter.Examined":                       "TestListFlowsExaminesABoundedNumber",
 	"FlowFilter.Order":                          "TestListFlows",
 	"FlowSpec.ID":                               "TestCreateFlowRepeatedChangesNothing",
 	"FlowSpec.BusinessKey.Name":                 "TestFlowWithBusinessKeys",
