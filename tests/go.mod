@@ -115,8 +115,10 @@ require (
 
 replace (
 	github.com/flowfabric/flowfabric-go => ..
+	github.com/flowfabric/flowfabric-go/console => ../console
 	github.com/flowfabric/flowfabric-go/ffotel => ../ffotel
 	github.com/flowfabric/flowfabric-go/fftest => ../fftest
+	github.com/flowfabric/flowfabric-go/internal/drawing => ../internal/drawing
 	github.com/flowfabric/flowfabric-go/internal/pgserver => ../internal/pgserver
 	github.com/flowfabric/flowfabric-go/internal/pgtest => ../internal/pgtest
 )

@@ -181,7 +181,7 @@ func TestReleaseTagsEveryModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{version, "internal/drawing/" + version, "internal/pgserver/" + version, "internal/pgtest/" + version, "fftest/" + version, "ffotel/" + version, "review/" + version, "cmd/ff/" + version}
+	want := []string{version, "internal/drawing/" + version, "console/" + version, "internal/pgserver/" + version, "internal/pgtest/" + version, "fftest/" + version, "ffotel/" + version, "review/" + version, "cmd/ff/" + version}
 	if !slices.Equal(tags, want) {
 		t.Errorf("tags %v, want %v", tags, want)
 	}
