@@ -82,7 +82,7 @@ func bounds(page string) (statements, buffers int) {
 	case "execution", "waiting", "asking":
 		return 10, 1000
 	case "failures", "many":
-		return 13, 50000
+		return 16, 20000
 	}
 	return 5, 1000
 }
@@ -158,10 +158,9 @@ func TestPagesAreBoundedOnALargeDatabase(t *testing.T) {
 	w.get(t, "lanes")
 	w.get(t, "database")
 	for _, analyzed := range []bool{false, true} {
-		if analyzed {
-			_, err := w.pool.Exec(t.Context(), "ANALYZE")
-			must(t, err)
-		}
+		// As autovacuum does: before, a million entries of the queue and the claimed ones are looked up in the table.
+		_, err := w.pool.Exec(t.Context(), map[bool]string{false: "VACUUM", true: "VACUUM ANALYZE"}[analyzed])
+		must(t, err)
 		for name, path := range w.pages() {
 			log.take()
 			var times []time.Duration

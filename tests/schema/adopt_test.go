@@ -411,6 +411,9 @@ func TestMigratedTablesEqualFlowFabrics(t *testing.T) {
 	for i, line := range want {
 		want[i] = withActions(line)
 	}
+	want = slices.DeleteFunc(want, func(line string) bool { // only PostgreSQL 18 lists it
+		return strings.HasPrefix(line, "constraint ff_operator_event ff_operator_event_execution_id_not_null ")
+	})
 	requireSameLines(t, linesOf(catalog(t, connect(t, ownURL)), shared), append(want, actionConstraint))
 }
 
