@@ -14,12 +14,12 @@ import (
 const (
 	liveWrite = 10 * time.Second // for a client to take an event
 	liveBeat  = 15 * time.Second // longest silence
-	liveShare = 20               // of the time of a reading, until the next one
+	liveShare = 100              // of the time of a reading, until the next one
 	liveAge   = 10 * time.Minute // of a connection: then the browser asks again, and Authorize too
 )
 
 // hub reads live pages again for all clients together. For each kind of page one goroutine reads one page at a time, and waits
-// as many seconds as the page needs statements, or 20 times as long as the reading took if that is longer. So any number of clients costs one statement a second for each kind of page;
+// as many seconds as the page needs statements, or 100 times as long as the reading took if that is longer. So any number of clients costs one statement a second for each kind of page;
 // different pages of a kind take turns.
 type hub struct {
 	mu    sync.Mutex
