@@ -107,12 +107,12 @@ func TestActionsChangeTheDatabaseInABrowser(t *testing.T) {
 		used[a.action] = true
 		fields, err := json.Marshal(a.fields)
 		must(t, err)
-		b.visit(t, w.base+a.page)
+		b.Visit(t, w.base+a.page)
 		entries := "SELECT count(*)::text FROM ff_operator_event WHERE event_type = 'action' AND details ->> 'by' = 'Ada' AND details ->> 'action' = '" + string(a.action) + "'"
 		if n := w.text(t, entries); n != "0" {
 			t.Errorf("%s: %s entries before the action", a.action, n)
 		}
-		sent := b.value(t, fmt.Sprintf(`(() => {
+		sent := b.Evaluate(t, fmt.Sprintf(`(() => {
 			const form = document.querySelector('form[action$="do/%s"]');
 			if (!form) return 'no form';
 			form.closest('details').open = true;
@@ -124,8 +124,8 @@ func TestActionsChangeTheDatabaseInABrowser(t *testing.T) {
 			t.Errorf("%s: %s on %s", a.action, sent, a.page)
 			continue
 		}
-		b.await(t, "document.querySelector('.done, .alert')?.textContent.includes('"+string(a.action)+"')", "true")
-		if title := b.value(t, "document.title"); strings.HasPrefix(title, "Not Found") {
+		b.Await(t, "document.querySelector('.done, .alert')?.textContent.includes('"+string(a.action)+"')", "true")
+		if title := b.Evaluate(t, "document.title"); strings.HasPrefix(title, "Not Found") {
 			t.Errorf("%s leads to %s", a.action, title)
 		}
 		if n := w.text(t, entries); n == "0" {

@@ -79,8 +79,8 @@ func TestHostileTextStaysTextInABrowser(t *testing.T) {
 		if _, body := w.get(t, path); strings.Contains(body, "<script>alert") || strings.Contains(body, "<img") {
 			t.Errorf("%s has markup of a text", name)
 		}
-		b.visit(t, w.base+path)
-		if n := b.value(t, "document.querySelectorAll('img, main script, main style').length"); n != "0" {
+		b.Visit(t, w.base+path)
+		if n := b.Evaluate(t, "document.querySelectorAll('img, main script, main style').length"); n != "0" {
 			t.Errorf("%s: a text became %s elements", name, n)
 		}
 	}
@@ -94,27 +94,27 @@ func TestPagesAreAccessibleInABrowser(t *testing.T) {
 	b := open(t)
 	for name, path := range w.pages() {
 		b.media(t, "light")
-		b.visit(t, w.base+path)
+		b.Visit(t, w.base+path)
 		b.wantAccessible(t, name)
 		if slices.Contains([]string{"lanes", "executions", "execution", "flow", "waits", "limit"}, name) {
 			b.picture(t, name)
 		}
-		light := b.value(t, "getComputedStyle(document.body).backgroundColor")
+		light := b.Evaluate(t, "getComputedStyle(document.body).backgroundColor")
 		b.media(t, "dark")
-		if dark := b.value(t, "getComputedStyle(document.body).backgroundColor"); dark == light {
+		if dark := b.Evaluate(t, "getComputedStyle(document.body).backgroundColor"); dark == light {
 			t.Errorf("%s: a dark page has the color %s of a light one", name, dark)
 		}
 		b.wantAccessible(t, name+", dark")
-		b.do(t, chromedp.EmulateViewport(360, 700))
-		if n := b.value(t, "document.documentElement.scrollWidth"); n != "360" {
+		b.Do(t, chromedp.EmulateViewport(360, 700))
+		if n := b.Evaluate(t, "document.documentElement.scrollWidth"); n != "360" {
 			t.Errorf("%s: %s pixels wide on a screen of 360", name, n)
 		}
-		b.do(t, chromedp.EmulateViewport(1300, 900))
+		b.Do(t, chromedp.EmulateViewport(1300, 900))
 	}
 	b.withoutScripts(t)
 	for name, path := range w.pages() {
-		b.visit(t, w.base+path)
-		html, err := chromedp.Run(b.ctx, chromedp.OuterHTML(chromedp.CSS("main")))
+		b.Visit(t, w.base+path)
+		html, err := chromedp.Run(b.Context, chromedp.OuterHTML(chromedp.CSS("main")))
 		must(t, err)
 		if len(html) < 100 {
 			t.Errorf("%s is empty without scripts: %s", name, html)
@@ -127,24 +127,24 @@ func TestPagesAreAccessibleInABrowser(t *testing.T) {
 func TestKeyboardSufficesInABrowser(t *testing.T) {
 	w := newWorld(t, "Ada")
 	b := open(t)
-	b.visit(t, w.base+"lanes?lane=nobody")
-	b.do(t, chromedp.KeyEvent("\t"))
-	if got := b.value(t, "document.activeElement.textContent"); got != "Skip to the content" {
+	b.Visit(t, w.base+"lanes?lane=nobody")
+	b.Do(t, chromedp.KeyEvent("\t"))
+	if got := b.Evaluate(t, "document.activeElement.textContent"); got != "Skip to the content" {
 		t.Errorf("the first stop is %q", got)
 	}
-	b.do(t, chromedp.KeyEvent("\r"))
+	b.Do(t, chromedp.KeyEvent("\r"))
 	for range 60 {
-		b.do(t, chromedp.KeyEvent("\t"))
-		if b.value(t, "document.activeElement.textContent") == "Pause" {
+		b.Do(t, chromedp.KeyEvent("\t"))
+		if b.Evaluate(t, "document.activeElement.textContent") == "Pause" {
 			break
 		}
 	}
-	b.do(t, chromedp.KeyEvent("\r"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("too much"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("\t"))
-	if got := b.value(t, "document.activeElement.textContent"); got != "Pause the lane" {
+	b.Do(t, chromedp.KeyEvent("\r"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("too much"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("\t"))
+	if got := b.Evaluate(t, "document.activeElement.textContent"); got != "Pause the lane" {
 		t.Errorf("after the fields comes %q", got)
 	}
-	b.do(t, chromedp.KeyEvent("\r"))
-	b.await(t, "document.querySelector('.done')?.textContent", "Done: lane.pause. It is in the log.")
+	b.Do(t, chromedp.KeyEvent("\r"))
+	b.Await(t, "document.querySelector('.done')?.textContent", "Done: lane.pause. It is in the log.")
 	if got := w.text(t, "SELECT reason FROM ffx_pause WHERE subject = 'lane' AND name = 'nobody'"); got != "too much" {
 		t.Errorf("paused for %q", got)
 	}
@@ -154,12 +154,12 @@ func TestKeyboardSufficesInABrowser(t *testing.T) {
 func TestRowsAreLiveInABrowser(t *testing.T) {
 	w := newWorld(t, "Ada")
 	b := open(t)
-	b.visit(t, w.base+"executions?kind=greet")
+	b.Visit(t, w.base+"executions?kind=greet")
 	created, err := greet.Create(t.Context(), w.eng, "Grace")
 	must(t, err)
-	b.await(t, "document.querySelector('a[href*=\""+created.ID.UUID().String()+"\"]')?.closest('tr').querySelector('.state').textContent", "completed")
-	b.visit(t, w.base+"executions/"+w.asking.Short())
+	b.Await(t, "document.querySelector('a[href*=\""+created.ID.UUID().String()+"\"]')?.closest('tr').querySelector('.state').textContent", "completed")
+	b.Visit(t, w.base+"executions/"+w.asking.Short())
 	must(t, engine.Signal[string]{Name: "approved"}.Send(t.Context(), w.eng, w.asking, "yes"))
-	b.await(t, "document.querySelector('.lead .state').textContent", "completed")
+	b.Await(t, "document.querySelector('.lead .state').textContent", "completed")
 	b.wantQuiet(t)
 }

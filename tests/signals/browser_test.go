@@ -6,6 +6,10 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
 	"github.com/flowfabric/flowfabric-go/tests/internal/browser"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -29,22 +33,18 @@ func TestLinkInABrowser(t *testing.T) {
 	t.Cleanup(stranger.Close)
 
 	b := browser.Open(t)
-	b.Call(t, "Page.navigate", map[string]any{"url": stranger.URL}, nil)
+	b.Visit(t, stranger.URL)
 	b.Await(t, heading, "Win")
-	var frames struct {
-		FrameTree struct {
-			ChildFrames []struct {
-				Frame struct{ UnreachableURL string }
-			}
-		}
+	frames, err := chromedp.Call(b.Context, page.GetFrameTree, cdp.Empty{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	b.Call(t, "Page.getFrameTree", nil, &frames)
 	if inner := frames.FrameTree.ChildFrames; len(inner) != 1 || inner[0].Frame.UnreachableURL != link {
 		t.Errorf("the link is shown in a frame: %+v", inner)
 	}
 	<-referers // the stranger's own
 
-	b.Call(t, "Page.navigate", map[string]any{"url": link}, nil)
+	b.Visit(t, link)
 	b.Await(t, heading, "Your decision")
 	if buttons := b.Evaluate(t, "[...document.querySelectorAll('button')].map(b => b.innerText).join()"); buttons != "approved,rejected" {
 		t.Error(buttons)

@@ -163,7 +163,7 @@ func TestTokensInABrowser(t *testing.T) {
 	})
 	x := f.Create(t, func(s *engine.ExecutionSpec) { s.Kind, s.Payload = "tell", []byte("{}") })
 	visit := func() {
-		b.Call(t, "Page.navigate", map[string]any{"url": server.URL + "/?execution=" + x.String()}, nil)
+		b.Visit(t, server.URL+"/?execution="+x.String())
 	}
 
 	visit()
