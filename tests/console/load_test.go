@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/flowfabric/flowfabric-go/console"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 	"github.com/flowfabric/flowfabric-go/tests/internal/soak"
@@ -147,6 +148,34 @@ func TestLivePagesShareTheirReads(t *testing.T) {
 	}
 	if n := len(log.take()); n >= clients {
 		t.Errorf("%d statements for %d clients", n, clients)
+	}
+}
+
+// People with the same rights share the rows of a page, so that rows hold no name of a reader.
+func TestLiveRowsNameNoReader(t *testing.T) {
+	w := newWorld(t, "Ada")
+	for _, path := range []string{"lanes", "executions", "executions/" + w.asking.Short(), "flows", "flows/" + w.flow.String(), "waits", "workers"} {
+		for _, name := range []string{"Lovelace", "Hopper"} {
+			w.person.Store(&console.Access{Name: name, Actions: console.Actions()})
+			ctx, stop := context.WithCancel(t.Context())
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+"live/"+path, nil)
+			must(t, err)
+			response, err := http.DefaultClient.Do(request)
+			must(t, err)
+			lines, rows := bufio.NewScanner(response.Body), 0
+			for lines.Scan() && (rows == 0 || lines.Text() != "") {
+				if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+					if rows++; strings.Contains(text, name) {
+						t.Errorf("%s: %s", path, text)
+					}
+				}
+			}
+			stop()
+			_ = response.Body.Close()
+			if rows == 0 {
+				t.Errorf("%s has no live rows: %v", path, lines.Err())
+			}
+		}
 	}
 }
 
