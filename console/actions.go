@@ -125,6 +125,12 @@ func (c *console) change(r *request, cmd *command) (then string, err error) {
 		if err := cmd.run(ch); err != nil {
 			return err
 		}
+		// The command has locked the execution, which another transaction may have moved after the first check.
+		if !ch.entry.Execution.IsZero() {
+			if _, err := visible(r, eng, ch.entry.Execution); err != nil {
+				return err
+			}
+		}
 		then = ch.then
 		return operator.RecordAction(r.Context(), eng, ch.entry)
 	})

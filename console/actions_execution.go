@@ -41,12 +41,9 @@ func (ch *change) execution() (*engine.ExecutionSnapshot, error) {
 	if err != nil {
 		return nil, invalid("id", "is no id of an execution")
 	}
-	snapshot, err := ch.eng.DescribeExecution(ch.Context(), x)
+	snapshot, err := visible(ch.request, ch.eng, x)
 	if err != nil {
 		return nil, err
-	}
-	if !ch.access.seesLane(snapshot.Lane) || !ch.access.seesNamespace(snapshot.Namespace) {
-		return nil, errHidden
 	}
 	ch.entry.Execution, ch.entry.Object = x, snapshot.Kind
 	return snapshot, nil

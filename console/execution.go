@@ -6,6 +6,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/explain"
 	"github.com/flowfabric/flowfabric-go/fferr"
+	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -52,14 +53,20 @@ func (c *console) describe(r *request) (*executionPage, error) {
 	if err != nil {
 		return nil, errors.Join(fferr.ErrNotFound, err)
 	}
-	snapshot, err := c.eng.DescribeExecution(r.Context(), x)
+	snapshot, err := visible(r, c.eng, x)
 	if err != nil {
 		return nil, err
 	}
-	if !r.access.seesLane(snapshot.Lane) || !r.access.seesNamespace(snapshot.Namespace) {
+	return &executionPage{ExecutionSnapshot: snapshot}, nil
+}
+
+// visible reads an execution if the person sees it.
+func visible(r *request, eng *engine.Engine, x id.ExecutionID) (*engine.ExecutionSnapshot, error) {
+	snapshot, err := eng.DescribeExecution(r.Context(), x)
+	if err == nil && !(r.access.seesLane(snapshot.Lane) && r.access.seesNamespace(snapshot.Namespace)) {
 		return nil, errHidden
 	}
-	return &executionPage{ExecutionSnapshot: snapshot}, nil
+	return snapshot, err
 }
 
 // attempts returns the newest attempts of an execution.

@@ -18,6 +18,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/console"
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/schedule"
 	"github.com/flowfabric/flowfabric-go/schema"
 	"github.com/flowfabric/flowfabric-go/state"
@@ -250,6 +251,29 @@ func TestReadersSeeEverythingAndChangeNothing(t *testing.T) {
 	}
 	if body := w.post(t, console.PauseLane, http.StatusForbidden, "lane", "sync"); !strings.Contains(body, "permission denied for table ffx_pause") {
 		t.Errorf("the refusal doesn't name the table: %s", main(body))
+	}
+}
+
+// An execution that another transaction moves to a hidden lane, between the check and the change, is not changed.
+func TestAccessIsCheckedUnderTheLock(t *testing.T) {
+	w := newWorld(t, "Ada")
+	w.person.Store(&console.Access{Name: "Grace", Actions: console.Actions(), Lanes: []id.LaneID{"nobody"}})
+	tx, err := w.pool.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	must(t, operator.Move(t.Context(), w.eng.WithTx(tx), w.waiting, "secret"))
+	answered := fixture.Async(t, func(context.Context) string {
+		return w.post(t, console.CancelExecution, http.StatusNotFound, "id", w.waiting.String())
+	})
+	fixture.Await(t, "the cancel to wait for the move", func() bool {
+		return w.text(t, "SELECT count(*)::text FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") != "0"
+	})
+	must(t, tx.Commit(t.Context()))
+	answered()
+	state, err := w.eng.ExecutionState(t.Context(), w.waiting)
+	must(t, err)
+	if n := w.text(t, "SELECT count(*)::text FROM ff_operator_event WHERE event_type = 'action'"); state != "waiting" || n != "0" {
+		t.Errorf("the execution is %s, with %s entries in the log", state, n)
 	}
 }
 
