@@ -193,6 +193,7 @@ func (ch *change) continueSequence() error {
 	}
 	name := engine.SequenceName{Namespace: namespace, Key: ch.FormValue("key")}
 	ch.entry.Object = objectName(namespace, name.Key)
+	ch.then = "sequences" // the last execution may end meanwhile, and the sequence with it
 	return operator.ContinueSequence(ch.Context(), ch.eng, name)
 }
 
