@@ -3,11 +3,8 @@ package graphviz_test
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,44 +15,17 @@ import (
 	"github.com/flowfabric/flowfabric-go/internal/drawing/samples"
 )
 
-var update = flag.Bool("update", false, "write what is drawn to testdata")
-
-// Drawings don't change, and equal graphs have equal drawings.
 func TestDrawings(t *testing.T) {
-	for name, g := range samples.All() {
-		for format, draw := range map[string]func() (string, error){
-			"svg": func() (string, error) { return graphviz.SVG(t.Context(), g) },
-			"txt": func() (string, error) {
-				drawn, fits, err := graphviz.Text(t.Context(), g, 80)
-				if !fits {
-					drawn = "does not fit\n"
-				}
-				return drawn, err
-			},
-		} {
-			got, err := draw()
-			if err != nil {
-				t.Errorf("%s.%s: %v", name, format, err)
-				continue
+	samples.Golden(t, map[string]func(drawing.Graph) (string, error){
+		"svg": func(g drawing.Graph) (string, error) { return graphviz.SVG(t.Context(), g) },
+		"txt": func(g drawing.Graph) (string, error) {
+			drawn, fits, err := graphviz.Text(t.Context(), g, 80)
+			if !fits {
+				drawn = "does not fit\n"
 			}
-			if again, err := draw(); again != got || err != nil {
-				t.Errorf("%s.%s is drawn in another way the second time, %v", name, format, err)
-			}
-			path := filepath.Join("testdata", name+"."+format)
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s is now\n%s", path, got)
-			}
-		}
-	}
+			return drawn, err
+		},
+	})
 }
 
 // No line is wider than the terminal, and none moves its cursor.
