@@ -75,6 +75,9 @@ func Actions() []Action {
 	return all
 }
 
+// may reports whether the person may do something. Nothing is done without a name for the log.
+func (a *Access) may(action Action) bool { return a.Name != "" && slices.Contains(a.Actions, action) }
+
 // errHidden refuses anything the person may not see, as if it did not exist.
 var errHidden = fferr.ErrNotFound
 

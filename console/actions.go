@@ -88,7 +88,7 @@ func (c *console) serveAction(w http.ResponseWriter, r *http.Request) {
 	case cmd == nil:
 		c.fail(w, req, errHidden)
 		return
-	case !(&shown{access: req.access}).may(action):
+	case !req.access.may(action):
 		c.fail(w, req, fmt.Errorf("%w: %s", errForbidden, action))
 		return
 	}

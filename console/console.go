@@ -4,7 +4,6 @@ import (
 	"embed"
 	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -47,7 +46,8 @@ type console struct {
 
 // Handler returns a handler of all pages. Without Config.Authorize it refuses every request. It needs an engine on a pool.
 //
-// Live pages hold their connections until the context of their requests ends: end the BaseContext of the [http.Server] before
+// While live pages are open, a goroutine for each kind of them reads the database. Authorize is called again when their
+// connections are renewed, after ten minutes at most. They hold their connections until the context of their requests ends: end the BaseContext of the [http.Server] before
 // its Shutdown.
 func Handler(eng *engine.Engine, cfg Config) http.Handler {
 	if cfg.Path == "" {
@@ -60,20 +60,16 @@ func Handler(eng *engine.Engine, cfg Config) http.Handler {
 		cfg.Log = slog.Default()
 	}
 	c := &console{eng: eng, cfg: cfg, mux: http.NewServeMux()}
-	files, err := fs.Sub(static, "static")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
 	c.mux.HandleFunc("GET "+cfg.Path+"static/flow.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		_, _ = io.WriteString(w, drawing.Stylesheet)
 	})
-	c.mux.Handle("GET "+cfg.Path+"static/", http.StripPrefix(cfg.Path+"static/", http.FileServerFS(files)))
+	c.mux.Handle("GET "+cfg.Path+"static/", http.StripPrefix(cfg.Path, http.FileServerFS(static)))
 	c.mux.Handle("GET "+cfg.Path+"{$}", http.RedirectHandler(cfg.Path+"lanes", http.StatusSeeOther))
 	for _, p := range pages {
-		c.mux.HandleFunc("GET "+cfg.Path+p.path, func(w http.ResponseWriter, r *http.Request) { c.servePage(w, r, p) })
+		c.mux.HandleFunc("GET "+cfg.Path+p.Path, func(w http.ResponseWriter, r *http.Request) { c.servePage(w, r, p) })
 		if p.live > 0 {
-			c.mux.HandleFunc("GET "+cfg.Path+"live/"+p.path, func(w http.ResponseWriter, r *http.Request) { c.serveLive(w, r, p) })
+			c.mux.HandleFunc("GET "+cfg.Path+"live/"+p.Path, func(w http.ResponseWriter, r *http.Request) { c.serveLive(w, r, p) })
 		}
 	}
 	c.mux.HandleFunc("GET "+cfg.Path+"frames/{id}", c.serveOutput)

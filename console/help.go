@@ -21,7 +21,7 @@ func helpOf(s any, c explain.Cause) ([]helpLink, error) {
 	lane := helpLink{"lanes?lane=" + url.QueryEscape(c.Facts["lane"]), "Lane " + c.Facts["lane"]}
 	switch c.Code {
 	case explain.LanePaused:
-		if p.may(ResumeLane) {
+		if p.access.may(ResumeLane) {
 			lane.Title = "Resume the lane"
 		}
 		return []helpLink{lane}, nil

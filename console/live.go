@@ -89,10 +89,10 @@ func (c *console) join(p page, r *request) chan []byte {
 	if h.kinds == nil {
 		h.kinds = make(map[string]*liveKind)
 	}
-	kind := h.kinds[p.path]
+	kind := h.kinds[p.Path]
 	if kind == nil {
 		kind = &liveKind{page: p, views: make(map[string]*liveView)}
-		h.kinds[p.path] = kind
+		h.kinds[p.Path] = kind
 		go c.run(kind)
 	}
 	key := r.key()
@@ -115,7 +115,7 @@ func (c *console) leave(p page, r *request, rows chan []byte) {
 	h := &c.live
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kind, key := h.kinds[p.path], r.key()
+	kind, key := h.kinds[p.Path], r.key()
 	view := kind.views[key]
 	delete(view.clients, rows)
 	if len(view.clients) == 0 {
@@ -135,7 +135,7 @@ func (h *hub) next(kind *liveKind) *liveView {
 			return view
 		}
 	}
-	delete(h.kinds, kind.page.path)
+	delete(h.kinds, kind.page.Path)
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 
 // page is a page for reading.
 type page struct {
-	path  string // a pattern below the path of the handler; its first segment names the chapter
-	title string // in the navigation; "" for a page without an entry there
+	Path  string // a pattern below the path of the handler; its first segment names the chapter
+	Title string // in the navigation; "" for a page without an entry there
 	whole bool   // of the whole database: for people without limits
 	read  func(*console, *request) (view, error)
 
@@ -30,31 +30,31 @@ type page struct {
 
 // pages are the pages, in the order of the navigation.
 var pages = []page{
-	{path: "lanes", title: "Lanes", read: (*console).lanes, live: 5},
-	{path: "executions", title: "Executions", read: (*console).executions, live: 4},
-	{path: "executions/many", read: (*console).many},
-	{path: "executions/{id}", read: (*console).execution, live: 10},
-	{path: "executions/{id}/payloads", read: (*console).payloads},
-	{path: "executions/{id}/output", read: (*console).output},
-	{path: "flows", title: "Flows", read: (*console).flows, live: 2},
-	{path: "flows/{id}", read: (*console).flow, live: 2},
-	{path: "waits", title: "Questions", read: (*console).waits, live: 1},
-	{path: "limits", title: "Limits", read: (*console).limits},
-	{path: "limits/{namespace}/{name}", read: (*console).limit},
-	{path: "budgets", title: "Budgets", read: (*console).budgets},
-	{path: "schedules", title: "Schedules", read: (*console).schedules},
-	{path: "schedules/{namespace}/{name}", read: (*console).schedule},
-	{path: "sequences", title: "Sequences", read: (*console).sequences},
-	{path: "sequences/{namespace}/{key}", read: (*console).sequence},
-	{path: "workers", title: "Workers", read: (*console).workers, live: 1},
-	{path: "database", title: "Database", whole: true, read: (*console).database},
-	{path: "health", title: "Health", whole: true, read: (*console).health},
-	{path: "log", title: "Log", whole: true, read: (*console).log},
+	{Path: "lanes", Title: "Lanes", read: (*console).lanes, live: 5},
+	{Path: "executions", Title: "Executions", read: (*console).executions, live: 4},
+	{Path: "executions/many", read: (*console).many},
+	{Path: "executions/{id}", read: (*console).execution, live: 10},
+	{Path: "executions/{id}/payloads", read: (*console).payloads},
+	{Path: "executions/{id}/output", read: (*console).output},
+	{Path: "flows", Title: "Flows", read: (*console).flows, live: 2},
+	{Path: "flows/{id}", read: (*console).flow, live: 2},
+	{Path: "waits", Title: "Questions", read: (*console).waits, live: 1},
+	{Path: "limits", Title: "Limits", read: (*console).limits},
+	{Path: "limits/{namespace}/{name}", read: (*console).limit},
+	{Path: "budgets", Title: "Budgets", read: (*console).budgets},
+	{Path: "schedules", Title: "Schedules", read: (*console).schedules},
+	{Path: "schedules/{namespace}/{name}", read: (*console).schedule},
+	{Path: "sequences", Title: "Sequences", read: (*console).sequences},
+	{Path: "sequences/{namespace}/{key}", read: (*console).sequence},
+	{Path: "workers", Title: "Workers", read: (*console).workers, live: 1},
+	{Path: "database", Title: "Database", whole: true, read: (*console).database},
+	{Path: "health", Title: "Health", whole: true, read: (*console).health},
+	{Path: "log", Title: "Log", whole: true, read: (*console).log},
 }
 
 // chapter returns the first segment of the path.
 func (p *page) chapter() string {
-	chapter, _, _ := strings.Cut(p.path, "/")
+	chapter, _, _ := strings.Cut(p.Path, "/")
 	return chapter
 }
 

@@ -127,7 +127,7 @@ func (c *console) limit(r *request) (view, error) {
 	return view{template: "limit.html", title: "Limit " + objectName(name.Namespace, name.Name), data: &limitPage{limitRow{State: state}, keys, more}}, nil
 }
 
-// noNamespace stands for the empty namespace in a path.
+// noNamespace replaces the empty namespace in a path.
 const noNamespace = "-"
 
 func namespaceOf(r *request) id.Namespace {

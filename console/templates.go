@@ -53,7 +53,7 @@ func (c *console) shown(r *request, chapter string, v view) (*shown, error) {
 		return s, nil
 	}
 	for _, p := range pages {
-		if p.title != "" && (!p.whole || r.access.seesAll()) {
+		if p.Title != "" && (!p.whole || r.access.seesAll()) {
 			s.Chapters = append(s.Chapters, p)
 		}
 	}
@@ -65,18 +65,8 @@ func (c *console) shown(r *request, chapter string, v view) (*shown, error) {
 	return s, err
 }
 
-// Path returns the path of the page for the navigation.
-func (p page) Path() string { return p.path }
-
-// Title returns the title in the navigation.
-func (p page) Title() string { return p.title }
-
 // May reports whether the person may do something.
-func (s *shown) May(action Action) bool { return s.may(action) }
-
-func (s *shown) may(action Action) bool {
-	return s.access.Name != "" && slices.Contains(s.access.Actions, action)
-}
+func (s *shown) May(action Action) bool { return s.access.may(action) }
 
 // Can reports whether the program may act in the database.
 func (s *shown) Can() bool { return s.operator }
@@ -110,10 +100,7 @@ var templates = func() map[string]*template.Template {
 		"namespace": namespacePath,
 		"part":      func(s any, v any, more ...any) (part, error) { return partOf(s, v, more) },
 	}
-	files, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		panic(err) // the pattern is fixed
-	}
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // a valid pattern has no error
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/shared/*.html"))
 	parsed := make(map[string]*template.Template, len(files))
 	for _, file := range files {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/engine"
-	"github.com/flowfabric/flowfabric-go/id"
 )
 
 // timeline has the history of an execution, on one axis of time.
@@ -18,12 +17,11 @@ type timeline struct {
 
 // bar is a row of a timeline. Positions are thousandths of the axis.
 type bar struct {
-	Label  string
-	Class  string // attempt, step, wait, call, signal or now
-	Title  string
-	X, W   float64
-	Marks  []mark
-	Called []id.ExecutionID
+	Label string
+	Class string // attempt, step, wait, call, signal or now
+	Title string
+	X, W  float64
+	Marks []mark
 }
 
 // mark is an instant in a row.
@@ -99,7 +97,6 @@ func timelineOf(x *executionPage, now time.Time) timeline {
 	for _, s := range x.Steps {
 		row := t.row(s.Name, classOf(s.Form), s.StartedAt, s.EndedAt)
 		row.Title += fmt.Sprintf(", %s, %s", s.Form, s.Outcome)
-		row.Called = s.Called
 		t.add(row)
 	}
 	if w := x.Wait; w != nil {

@@ -13,7 +13,6 @@ if (live && live.dataset.live) {
 		const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
 		live.innerHTML = event.data;
 		if (focused) live.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
-		live.dispatchEvent(new Event('updated'));
 	};
 }
 
