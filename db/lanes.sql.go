@@ -113,7 +113,7 @@ type ListEndedLanesRow struct {
 
 // ListEndedLanes counts, for each lane, the executions ended within the last minute, by the number of whole five
 // seconds since: 0 to 11. Examined are the last max_counted and one more of all lanes. Up to max_looked of them are
-// looked up, at even distances, and each stands for step ends. counted is the number of executions, and span_ms the
+// looked up, at even distances, and each counts as step ends. counted is the number of executions, and span_ms the
 // time between the first end and now; 0 if there is none. There is at least one row, whose lane_id may be empty.
 //
 // Used by: engine.ListLanes.

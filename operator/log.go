@@ -131,7 +131,7 @@ type LogFilter struct {
 
 // ListLog returns a [engine.Page] of the operators' log, newest first: recorded actions, changed priorities, replays and
 // requests to cancel a flow. Entries are deleted with the other events, after engine.Config.OutboxRetention. Entries written
-// in the meantime don't move the next page. An entry gets its place at the insert, so that of a long transaction may appear
+// in the meantime don't move the next page. An entry gets its place at the insert: an entry of a long transaction may appear
 // above a cursor.
 //
 // Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.

@@ -135,7 +135,7 @@ func TestOrderHasFewCrossings(t *testing.T) {
 	}
 }
 
-// The count of crossings is that of all pairs of edges.
+// The count of crossings equals a count over all pairs of edges.
 func TestCrossings(t *testing.T) {
 	for seed := range uint64(20) {
 		g := randomGraph(seed, 40, 80, 12)

@@ -180,7 +180,7 @@ func TestLogHasTheOlderTypes(t *testing.T) {
 	)
 }
 
-// An entry that can't be read has an error. The others are listed, and those of an unknown type with their details.
+// An unreadable entry has an error. The others are listed, and entries of an unknown type with their details.
 func TestLogListsUnreadableEntries(t *testing.T) {
 	f := fixture.NewCloned(t)
 	f.Exec(t, "ALTER TABLE ff_operator_event DROP CONSTRAINT ff_operator_event_event_type_check")
