@@ -254,6 +254,19 @@ func TestReadersSeeEverythingAndChangeNothing(t *testing.T) {
 	}
 }
 
+// An action whose entry can't be written has no effect.
+func TestActionsCommitWithTheirEntries(t *testing.T) {
+	w := newWorld(t, "Ada")
+	w.person.Store(&console.Access{Name: strings.Repeat("A", 257), Actions: console.Actions()})
+	w.post(t, console.PauseLane, http.StatusBadRequest, "lane", "sync")
+	w.post(t, console.CancelExecution, http.StatusBadRequest, "id", w.waiting.String())
+	state, err := w.eng.ExecutionState(t.Context(), w.waiting)
+	must(t, err)
+	if n := w.text(t, "SELECT count(*)::text FROM ffx_pause"); n != "0" || state != "waiting" {
+		t.Errorf("%s lanes are paused, and the execution is %s", n, state)
+	}
+}
+
 // An execution that another transaction moves to a hidden lane, between the check and the change, is not changed.
 func TestAccessIsCheckedUnderTheLock(t *testing.T) {
 	w := newWorld(t, "Ada")
