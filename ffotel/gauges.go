@@ -100,17 +100,15 @@ func (g *gauges) register(meter metric.Meter) (metric.Registration, error) {
 func (g *gauges) run(ctx context.Context) {
 	ticker := time.NewTicker(g.every / asks)
 	defer ticker.Stop()
-	held := false
+	defer g.release(ctx) // whatever the last answer was: it may be lost
 	for due := time.Now(); ; {
 		ours, err := g.hold(ctx)
 		switch {
 		case err != nil: // the hold may go on
 		case !ours:
-			held = false
 			g.last.Store(nil)
 			due = time.Now()
 		default:
-			held = true
 			if time.Now().Before(due) {
 				break
 			}
@@ -123,9 +121,6 @@ func (g *gauges) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			if held {
-				g.release(ctx)
-			}
 			return
 		case <-ticker.C:
 		}
@@ -140,10 +135,13 @@ func nextReading(due, now time.Time, every time.Duration) time.Time {
 	return due
 }
 
+// hold asks for the job. The end of ctx ends the question some time later: the database would still answer a question
+// that is no longer waited for, perhaps after release.
 func (g *gauges) hold(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	return reconcile.Hold(ctx, g.eng, GaugesJob, g.instance, g.every)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopTimeout, cancel) })()
+	return reconcile.Hold(asking, g.eng, GaugesJob, g.instance, g.every)
 }
 
 func (g *gauges) read(ctx context.Context) error {
