@@ -13,6 +13,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/reconcile"
 	"github.com/flowfabric/flowfabric-go/stream"
 )
@@ -121,11 +122,29 @@ func (e onEngine) apart(connections int32) (operations, func(), error) {
 	cfg := e.Pool().Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = connections, 0, 0
 	cfg.MaxConnIdleTime = min(cfg.MaxConnIdleTime, idleTime)
+	setForSession(cfg)
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	return onEngine{e.WithPool(pool)}, pool.Close, nil
+}
+
+// setForSession makes new connections of a pool used only by this library have the settings of transactions for the
+// session, unless a hook may change them later.
+func setForSession(cfg *pgxpool.Config) {
+	if cfg.PrepareConn != nil || cfg.BeforeAcquire != nil || cfg.AfterRelease != nil {
+		return
+	}
+	connected := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if connected != nil {
+			if err := connected(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return pgtx.SetForSession(ctx, conn)
+	}
 }
 
 // connect opens the run's connections, or uses the engine's pool with SharePool.

@@ -59,11 +59,14 @@ func (c implicitTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.BatchResults, error) {
 	for {
 		var whole pgx.Batch
-		explicit := r.explicit.Load()
+		explicit := r.explicit.Load() && !hasSession(conn)
 		if explicit {
 			whole.Queue(beginReadCommitted)
 		}
-		whole.Queue(r.settings(conn, true))
+		settings := r.settings(conn, true)
+		if settings != "" {
+			whole.Queue(settings)
+		}
 		for _, q := range b.QueuedQueries {
 			whole.Queue(q.SQL, q.Arguments...) // new ones: the driver records how they were sent
 		}
@@ -75,7 +78,7 @@ func (r *Runner) send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Ba
 		if explicit {
 			_, err = results.Exec()
 		}
-		if err == nil {
+		if err == nil && settings != "" {
 			_, err = results.Exec()
 		}
 		if err == nil {

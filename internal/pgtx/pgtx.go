@@ -244,7 +244,11 @@ func (r *Runner) begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginReadCommitted + ";" + r.settings(conn.Conn(), false)})
+	begin := beginReadCommitted
+	if settings := r.settings(conn.Conn(), false); settings != "" {
+		begin += ";" + settings
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		conn.Release()
 		return nil, err

@@ -82,8 +82,12 @@ func newSettings(lockTimeout string) settingsOf {
 
 var normalSettings, shortWaitSettings = newSettings(lockWait), newSettings(shortLockWait)
 
-// settings returns the settings for beginning a transaction on conn. atOnce: the transaction is sent in one round trip.
+// settings returns a statement with the settings for beginning a transaction on conn, or "" if none is needed. atOnce:
+// the transaction is sent in one round trip.
 func (r *Runner) settings(conn *pgx.Conn, atOnce bool) string {
+	if hasSession(conn) {
+		return r.settingsInSession(conn, atOnce)
+	}
 	all := &normalSettings
 	if r.shortWait {
 		all = &shortWaitSettings

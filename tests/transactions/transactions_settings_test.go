@@ -8,6 +8,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
@@ -17,10 +18,16 @@ func TestSettingsOfEveryTransaction(t *testing.T) {
 	const note = `INSERT INTO seen SELECT DISTINCT current_setting('application_name'), name, current_setting(name)
 		FROM unnest(ARRAY['lock_timeout', 'synchronous_commit']) AS name`
 	shortWait := []string{"complete and claim", "release", "delay in a batch", "wait for children in a batch", "cancel in a batch", "suspend in a batch", "record steps in a batch", "grant to a worker"}
-	sessions := []struct{ locks, commit, wantWait, wantShortWait, wantCommit string }{
-		{"0", "off", "2s", "50ms", "on"},
-		{"1h", "local", "2s", "50ms", "local"},
-		{"20ms", "remote_write", "20ms", "20ms", "remote_write"},
+	sessions := []struct {
+		locks, commit, wantWait, wantShortWait, wantCommit string
+
+		own bool // the connections have the settings for the session
+	}{
+		{"0", "off", "2s", "50ms", "on", false},
+		{"1h", "local", "2s", "50ms", "local", false},
+		{"20ms", "remote_write", "20ms", "20ms", "remote_write", false},
+		{"0", "off", "2s", "50ms", "on", true},
+		{"20ms", "remote_write", "20ms", "20ms", "remote_write", true},
 	}
 	eachCommit(t, note, func(t *testing.T, o fixture.Operation, on *fixture.Fixture) {
 		for _, s := range sessions {
@@ -30,6 +37,9 @@ func TestSettingsOfEveryTransaction(t *testing.T) {
 			e := f.EngineOn(t, fixture.OpenPool(t, f.Url, func(config *pgxpool.Config) {
 				params := config.ConnConfig.RuntimeParams
 				params["application_name"], params["lock_timeout"], params["synchronous_commit"] = application, s.locks, s.commit
+				if s.own {
+					config.AfterConnect = pgtx.SetForSession
+				}
 			}), engine.Config{})
 			if err := o.Do(t.Context(), f, e, l); err != nil {
 				t.Fatal(err)
@@ -41,7 +51,7 @@ func TestSettingsOfEveryTransaction(t *testing.T) {
 			if o.Lazy {
 				want["synchronous_commit"] = "off"
 			}
-			if o.Plain {
+			if o.Plain && !s.own {
 				want = map[string]string{"lock_timeout": s.locks, "synchronous_commit": s.commit}
 			}
 			for name, want := range want {
