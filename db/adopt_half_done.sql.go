@@ -99,7 +99,11 @@ SELECT
     r.worker_instance_id,
     'reconciler'
 FROM healed AS r
-WHERE r.leased
+WHERE
+    -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+    coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+    IN ('all', CASE WHEN 'revoked' = 'expired' OR 'reconciler' IN ('operator', 'reconciler') THEN 'lost' END)
+    AND r.leased
 `
 
 type HealEndedParams struct {

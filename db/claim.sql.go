@@ -216,15 +216,11 @@ leased_events AS (
         execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id
     )
     SELECT
-        n.execution_id::text,
-        n.lease_id::text,
-        'acquired',
-        n.now_ms,
-        n.partition_key,
-        n.ffx_namespace,
-        n.ffx_instance_tag,
+        n.execution_id::text, n.lease_id::text, 'acquired', n.now_ms, n.partition_key, n.ffx_namespace, n.ffx_instance_tag,
         $2::text
     FROM claimed AS n
+    WHERE coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'acquired' = 'reclaimed' THEN 'lost' END)
 )
 SELECT
     coalesce(r.attempt_id, n.attempt_id)::uuid AS attempt_id,

@@ -408,6 +408,10 @@ lease_events AS (
         r.worker_instance_id,
         NULL
     FROM released AS r
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'expired' = 'expired' OR NULL IN ('operator', 'reconciler') THEN 'lost' END)
 )
 SELECT DISTINCT r.lane_id
 FROM released AS r

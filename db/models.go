@@ -1286,10 +1286,12 @@ type FfxOutboxConsumer struct {
 type FfxOutboxFloor struct {
 	// completion, lease, signal or operator.
 	Outbox string
-	// The greatest event_id that was deleted.
+	// The greatest event_id that was deleted, or an unused one before which events were not kept.
 	FloorEventID int64
-	// Milliseconds since the Unix epoch: when it rose.
+	// Milliseconds since the Unix epoch: when it rose, or what is kept was set.
 	UpdatedAtMs int64
+	// Which events are written: all; of lease events also lost (the holder did not end the lease) or none.
+	Kept string
 }
 
 // Events that a named consumer has gone past without having handled them, for a person to look at. No job deletes them.

@@ -111,6 +111,7 @@ func (q *Queries) ReadCompletionEvents(ctx context.Context, db DBTX, arg ReadCom
 const readLeaseEvents = `-- name: ReadLeaseEvents :many
 SELECT
     f.floor_event_id::bigint AS floor_event_id,
+    f.kept::text AS kept,
     (c.event_id IS NOT NULL)::boolean AS found,
     coalesce(c.event_id, 0)::bigint AS event_id,
     coalesce(c.partition_key, 0)::integer AS partition_key,
@@ -123,10 +124,11 @@ SELECT
     c.ffx_worker_instance_id,
     c.ffx_revoked_by
 FROM (
-    SELECT coalesce(
-        (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'),
-        0
-    ) AS floor_event_id
+    SELECT
+        coalesce(max(o.floor_event_id), 0) AS floor_event_id,
+        coalesce(max(o.kept), 'all') AS kept
+    FROM ffx_outbox_floor AS o
+    WHERE o.outbox = 'lease'
 ) AS f
 LEFT JOIN LATERAL (
     SELECT
@@ -157,6 +159,7 @@ type ReadLeaseEventsParams struct {
 
 type ReadLeaseEventsRow struct {
 	FloorEventID        int64
+	Kept                string
 	Found               bool
 	EventID             int64
 	PartitionKey        int32
@@ -170,7 +173,7 @@ type ReadLeaseEventsRow struct {
 	FfxRevokedBy        *string
 }
 
-// ReadLeaseEvents is ReadCompletionEvents for lease events.
+// ReadLeaseEvents is ReadCompletionEvents for lease events, with what of them is kept, in the same snapshot.
 //
 // Used by: events.Subscribe, events.Handle.
 // Locks: none; one snapshot. Spans partitions.
@@ -185,6 +188,7 @@ func (q *Queries) ReadLeaseEvents(ctx context.Context, db DBTX, arg ReadLeaseEve
 		var i ReadLeaseEventsRow
 		if err := rows.Scan(
 			&i.FloorEventID,
+			&i.Kept,
 			&i.Found,
 			&i.EventID,
 			&i.PartitionKey,

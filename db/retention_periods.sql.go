@@ -141,6 +141,39 @@ func (q *Queries) GetRetention(ctx context.Context, db DBTX, arg GetRetentionPar
 	return i, err
 }
 
+const keepLeaseEvents = `-- name: KeepLeaseEvents :exec
+INSERT INTO ffx_outbox_floor AS o (outbox, floor_event_id, updated_at_ms, kept)
+VALUES (
+    'lease',
+    0,
+    ffx_now_ms($1),
+    $2
+)
+ON CONFLICT (outbox) DO UPDATE SET
+    kept = excluded.kept,
+    updated_at_ms = excluded.updated_at_ms,
+    floor_event_id = CASE
+        WHEN excluded.kept <> o.kept AND (excluded.kept = 'all' OR o.kept = 'none')
+            THEN greatest(o.floor_event_id, nextval(pg_get_serial_sequence('ff_lease_event', 'event_id')))
+        ELSE o.floor_event_id
+    END
+`
+
+type KeepLeaseEventsParams struct {
+	NowMs *int64
+	Kept  string
+}
+
+// KeepLeaseEvents sets which lease events are written from now on. If that is more than before, events are missing: the
+// floor rises to an unused id, and no reader from before can pass it unnoticed.
+//
+// Used by: operator.KeepLeaseEvents.
+// Locks: L7 waits (the floor's row).
+func (q *Queries) KeepLeaseEvents(ctx context.Context, db DBTX, arg KeepLeaseEventsParams) error {
+	_, err := db.Exec(ctx, keepLeaseEvents, arg.NowMs, arg.Kept)
+	return err
+}
+
 const listLaneRetentions = `-- name: ListLaneRetentions :many
 SELECT
     l.lane_id,
@@ -182,6 +215,7 @@ func (q *Queries) ListLaneRetentions(ctx context.Context, db DBTX, pageSize int3
 const listOutboxAges = `-- name: ListOutboxAges :many
 SELECT
     o.outbox::text AS outbox,
+    coalesce((SELECT f.kept FROM ffx_outbox_floor AS f WHERE f.outbox = o.outbox), 'all')::text AS kept,
     coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = o.outbox), 0)::bigint AS floor_event_id,
     coalesce(o.oldest_at_ms, 0)::bigint AS oldest_at_ms
 FROM (
@@ -266,12 +300,13 @@ ORDER BY o.outbox
 
 type ListOutboxAgesRow struct {
 	Outbox       string
+	Kept         string
 	FloorEventID int64
 	OldestAtMs   int64
 }
 
-// ListOutboxAges returns, for each outbox, the floor (0 if no event was deleted) and the time of the oldest event after
-// the floor (0 if there is none). An event dated in the future is as old as the next event with a past date.
+// ListOutboxAges returns, for each outbox, what is kept, the floor (0 if no event was deleted) and the time of the oldest
+// event after the floor (0 if there is none). An event dated in the future is as old as the next event with a past date.
 //
 // Used by: operator.Retention.
 // Locks: none. Spans partitions.
@@ -284,7 +319,12 @@ func (q *Queries) ListOutboxAges(ctx context.Context, db DBTX, nowMs *int64) ([]
 	var items []ListOutboxAgesRow
 	for rows.Next() {
 		var i ListOutboxAgesRow
-		if err := rows.Scan(&i.Outbox, &i.FloorEventID, &i.OldestAtMs); err != nil {
+		if err := rows.Scan(
+			&i.Outbox,
+			&i.Kept,
+			&i.FloorEventID,
+			&i.OldestAtMs,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

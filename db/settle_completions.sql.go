@@ -125,6 +125,10 @@ lease_events AS (
         r.worker_instance_id,
         'backend'
     FROM ended_attempts AS r
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'revoked' = 'expired' OR 'backend' IN ('operator', 'reconciler') THEN 'lost' END)
 ),
 completion_events AS (
     -- The completion events.
@@ -310,6 +314,10 @@ lease_event AS (
         r.worker_instance_id,
         'backend'
     FROM ended_attempt AS r
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'revoked' = 'expired' OR 'backend' IN ('operator', 'reconciler') THEN 'lost' END)
 ),
 completion_event AS (
     -- The completion event.
@@ -483,6 +491,10 @@ SELECT
     r.worker_instance_id,
     'backend'
 FROM ended_attempts AS r
+WHERE
+    -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+    coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+    IN ('all', CASE WHEN 'revoked' = 'expired' OR 'backend' IN ('operator', 'reconciler') THEN 'lost' END)
 `
 
 type EndSucceededParams struct {

@@ -268,6 +268,10 @@ lease_events AS (
         r.worker_instance_id,
         'backend'
     FROM returned_attempts AS r
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'revoked' = 'expired' OR 'backend' IN ('operator', 'reconciler') THEN 'lost' END)
 )
 SELECT DISTINCT r.lane_id
 FROM returned AS r

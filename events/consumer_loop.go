@@ -119,7 +119,7 @@ func (c *consumer[E]) run(ctx context.Context) error {
 
 // endsConsumer reports whether the consumer cannot continue without an operator's decision.
 func endsConsumer(err error) bool {
-	return errors.Is(err, ErrGap) || errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrClosed) ||
+	return errors.Is(err, ErrGap) || errors.Is(err, ErrNotKept) || errors.Is(err, ErrCursorAhead) || errors.Is(err, ErrClosed) ||
 		errors.Is(err, fferr.ErrNotFound) || errors.Is(err, fferr.ErrCorruption)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/outbox"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // The sentinels of this package.
@@ -13,6 +14,9 @@ var (
 	// ErrGap reports that unread events after the position were deleted, an unknown number. Read the executions
 	// themselves, then continue from [GapError].Oldest.
 	ErrGap = errors.New("events were deleted before they were read")
+
+	// ErrNotKept reports that not all events of the source are written in this database. Carried by [NotKeptError].
+	ErrNotKept = errors.New("events are not kept")
 
 	// ErrCursorAhead reports a database older than the position: the database was restored, a standby without some
 	// events was promoted, or the cursor is from another database. Choose a position to continue from. Carried by
@@ -36,6 +40,21 @@ func (e *GapError) Error() string {
 
 // Unwrap returns [ErrGap].
 func (e *GapError) Unwrap() error { return ErrGap }
+
+// NotKeptError says which lease events are written. Read [LostLeases] if lost ones are, or have all kept by
+// operator.KeepLeaseEvents and begin anew.
+type NotKeptError struct {
+	Outbox Outbox
+	Cursor Cursor // of the last event that was read
+	Kept   state.Kept
+}
+
+func (e *NotKeptError) Error() string {
+	return fmt.Sprintf("not all %s events are kept in this database, but %s: ff event keep leases=all, or read the lost leases only", e.Outbox, e.Kept)
+}
+
+// Unwrap returns [ErrNotKept].
+func (e *NotKeptError) Unwrap() error { return ErrNotKept }
 
 // CursorAheadError says how far the database has come.
 type CursorAheadError struct {
@@ -110,6 +129,8 @@ func publicError(err error) error {
 	switch e := err.(type) { //nolint:errorlint // nothing wraps them
 	case *outbox.GapError:
 		return &GapError{Outbox(e.Outbox), cursorOf(e.Position), cursorOf(e.Floor)}
+	case *outbox.NotKeptError:
+		return &NotKeptError{Outbox(e.Outbox), cursorOf(e.Position), e.Kept}
 	case *outbox.AheadError:
 		return &CursorAheadError{Outbox(e.Outbox), cursorOf(e.Position), cursorOf(e.Database)}
 	case *outbox.DisconnectedError:

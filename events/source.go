@@ -59,6 +59,14 @@ func Completions(f Filter) Source[Completion] {
 // Leases returns the source of lease events: taken, renewed, and how leases ended.
 func Leases(f Filter) Source[Lease] { return terminal(f, sourceOf(outbox.Lease, f, leaseOf)) }
 
+// LostLeases returns the source of lease events about leases that their holder did not end: expired, reclaimed by
+// another worker, or revoked by a cancel, an operator or the background work.
+func LostLeases(f Filter) Source[Lease] {
+	s := Leases(f)
+	s.filter.Lost = true
+	return s
+}
+
 // Signals returns the source of delivered signals.
 func Signals(f Filter) Source[Signal] { return terminal(f, sourceOf(outbox.Signal, f, signalOf)) }
 

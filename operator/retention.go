@@ -2,12 +2,15 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
 	"github.com/flowfabric/flowfabric-go/internal/core"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // SetLaneRetention sets how long ended executions of a lane are kept unless their policies differ: at least
@@ -58,6 +61,26 @@ func SetLaneRetention(ctx context.Context, eng *engine.Engine, lane id.LaneID, k
 	return err
 }
 
+// KeepLeaseEvents sets which lease events all processes write: all, the default; those of lost leases; or none. The
+// fewer, the cheaper is each claim and completion (docs/events.md has the figures). Executions, their attempts and the
+// leases lost in them are stored in any case.
+//
+// A reader of events that are not all written gets [events.NotKeptError]. After a change to more events readers from
+// before get [events.GapError]. A statement that runs meanwhile follows the former choice.
+//
+// Errors: [fferr.ErrInvalidInput]. Transaction: one; waits for a running batch of retention. Safe to repeat.
+func KeepLeaseEvents(ctx context.Context, eng *engine.Engine, kept state.Kept) error {
+	const op = "keep lease events"
+	if !kept.Valid() {
+		return core.Wrap(op, &fferr.InputError{Field: "kept", Reason: fmt.Sprintf("is %.20q: it is all, lost or none", string(kept))})
+	}
+	c := core.Of(eng)
+	_, err := core.InTx(ctx, c, op, func(tx *core.Txn) (struct{}, error) {
+		return struct{}{}, c.Q.KeepLeaseEvents(ctx, tx, db.KeepLeaseEventsParams{Kept: string(kept), NowMs: c.NowMs()})
+	})
+	return err
+}
+
 // RetentionStatus is the progress of retention.
 type RetentionStatus struct {
 	// LookAfter is how long after its end an execution is first examined: the shortest retention of any execution, at most
@@ -95,8 +118,9 @@ type LaneRetention struct {
 // OutboxStatus is the progress of trimming an outbox.
 type OutboxStatus struct {
 	Outbox string
-	Floor  int64     // the greatest deleted id; 0 if none
-	Oldest time.Time // the oldest stored event; zero if there is none
+	Kept   state.Kept // of new events
+	Floor  int64      // the greatest deleted id; 0 if none
+	Oldest time.Time  // the oldest stored event; zero if there is none
 }
 
 // Retention returns the progress of retention in all processes, with this engine's defaults.
@@ -129,7 +153,7 @@ func Retention(ctx context.Context, eng *engine.Engine) (RetentionStatus, error)
 		return status, core.Wrap(op, err)
 	}
 	for _, o := range outboxes {
-		status.Outboxes = append(status.Outboxes, OutboxStatus{Outbox: o.Outbox, Floor: o.FloorEventID, Oldest: instantOf(o.OldestAtMs)})
+		status.Outboxes = append(status.Outboxes, OutboxStatus{Outbox: o.Outbox, Kept: state.Kept(o.Kept), Floor: o.FloorEventID, Oldest: instantOf(o.OldestAtMs)})
 	}
 	return status, nil
 }

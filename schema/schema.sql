@@ -1030,7 +1030,8 @@ BEGIN
         ffx_revoked_by
     )
     SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
-    FROM left_attempt AS l;
+    FROM left_attempt AS l
+    WHERE coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all') = 'all';
 END;
 $$;
 
@@ -4740,16 +4741,20 @@ COMMENT ON COLUMN ffx_outbox_consumer.last_error IS 'What the handler returned t
 CREATE TABLE ffx_outbox_floor (
     outbox text NOT NULL,
     floor_event_id bigint NOT NULL,
-    updated_at_ms bigint NOT NULL
+    updated_at_ms bigint NOT NULL,
+    kept text DEFAULT 'all'::text NOT NULL,
+    CONSTRAINT ffx_outbox_floor_kept_check CHECK (((kept = 'all'::text) OR ((outbox = 'lease'::text) AND (kept = ANY (ARRAY['lost'::text, 'none'::text])))))
 );
 
 COMMENT ON TABLE ffx_outbox_floor IS 'How far each outbox was purged: a reader whose cursor is below has missed events. Kept by triggers.';
 
 COMMENT ON COLUMN ffx_outbox_floor.outbox IS 'completion, lease, signal or operator.';
 
-COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS 'The greatest event_id that was deleted.';
+COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS 'The greatest event_id that was deleted, or an unused one before which events were not kept.';
 
-COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS 'Milliseconds since the Unix epoch: when it rose.';
+COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS 'Milliseconds since the Unix epoch: when it rose, or what is kept was set.';
+
+COMMENT ON COLUMN ffx_outbox_floor.kept IS 'Which events are written: all; of lease events also lost (the holder did not end the lease) or none.';
 
 CREATE TABLE ffx_outbox_set_aside (
     outbox text NOT NULL,

@@ -12,6 +12,19 @@ const (
 	LeaseEventRevoked   LeaseEventType = "revoked"
 )
 
+// Kept says which events of an outbox are written. Of all but lease events it is always [KeptAll].
+type Kept string
+
+// Which events are written.
+const (
+	KeptAll  Kept = "all"
+	KeptLost Kept = "lost" // of leases that the holder did not end
+	KeptNone Kept = "none"
+)
+
+// Valid reports whether k is one of the above.
+func (k Kept) Valid() bool { return k == KeptAll || k == KeptLost || k == KeptNone }
+
 // OperatorEventType is the kind of an operator event.
 type OperatorEventType string
 

@@ -15,12 +15,14 @@ import (
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/events"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 func (a *app) eventCommand() *cobra.Command {
-	cmd := group("event", "Print events as they happen", "")
+	cmd := group("event", "Print events as they happen, and set which are kept", "")
 	a.databaseFlags(cmd)
-	cmd.AddCommand(a.eventTailCommand())
+	cmd.AddCommand(a.eventTailCommand(), a.eventKeepCommand())
 	return cmd
 }
 
@@ -34,6 +36,9 @@ type tailFlags struct {
 var tails = map[string]func(context.Context, *app, *engine.Engine, tailFlags) error{
 	"completions": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
 		return tail(ctx, a, eng, f, events.Completions(f.filter()), completionLine)
+	},
+	"lost-leases": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
+		return tail(ctx, a, eng, f, events.LostLeases(f.filter()), leaseLine)
 	},
 	"leases": func(ctx context.Context, a *app, eng *engine.Engine, f tailFlags) error {
 		return tail(ctx, a, eng, f, events.Leases(f.filter()), leaseLine)
@@ -82,6 +87,36 @@ continue after it. "--after beginning" prints all events that are kept.`,
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object per line")
 	flags.BoolVar(&f.long, "long", false, "add a line with the kind, lane, node and tags of the execution")
 	return cmd
+}
+
+func (a *app) eventKeepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "keep leases=all|lost|none",
+		Short: "Set which lease events are kept",
+		Long: `keep sets for the whole database which lease events are written from now on: all, those of
+leases that their holder did not end, or none. The fewer, the cheaper is each claim and
+completion; readers of the others end with an error. "ff retention show" prints the choice.`,
+		Example: "  ff event keep leases=lost",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || !strings.HasPrefix(args[0], "leases=") {
+				return fmt.Errorf("%s takes leases=all, leases=lost or leases=none", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: a.does(func(ctx context.Context, args []string) error {
+			kept := state.Kept(strings.TrimPrefix(args[0], "leases="))
+			if !kept.Valid() {
+				return &usageError{problem: fmt.Sprintf("%q is not leases=all, leases=lost or leases=none", args[0])}
+			}
+			return a.withEngine(ctx, func(eng *engine.Engine) error {
+				if err := operator.KeepLeaseEvents(ctx, eng, kept); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.stdout, "Lease events kept from now on: %s.\n", kept)
+				return err
+			})
+		}),
+	}
 }
 
 func (f *tailFlags) filter() events.Filter {

@@ -64,6 +64,7 @@ type retentionView struct {
 
 type outboxView struct {
 	Outbox string `json:"outbox"`
+	Kept   string `json:"kept"`  // all, or of lease events lost or none
 	Floor  int64  `json:"floor"` // the greatest deleted id
 	Oldest string `json:"oldest,omitempty"`
 }
@@ -77,7 +78,7 @@ func newRetentionView(s operator.RetentionStatus) *retentionView {
 		view.Lanes = append(view.Lanes, laneRetention{l.Lane, keptText(l.Keep)})
 	}
 	for _, o := range s.Outboxes {
-		view.Outboxes = append(view.Outboxes, outboxView{o.Outbox, o.Floor, timestamp(o.Oldest)})
+		view.Outboxes = append(view.Outboxes, outboxView{o.Outbox, string(o.Kept), o.Floor, timestamp(o.Oldest)})
 	}
 	return view
 }
@@ -92,9 +93,9 @@ func (v *retentionView) print(to io.Writer) error {
 		{"executions deleted", fmt.Sprintf("%d, %d in the last minute", v.Deleted, v.DeletedLately)},
 		{"flows deleted", fmt.Sprint(v.FlowsDeleted)},
 	})
-	outboxes := newTable(table.Row{"EVENTS", "DELETED UP TO", "OLDEST"})
+	outboxes := newTable(table.Row{"EVENTS", "KEPT", "DELETED UP TO", "OLDEST"})
 	for _, o := range v.Outboxes {
-		outboxes.AppendRow(table.Row{o.Outbox, o.Floor, o.Oldest})
+		outboxes.AppendRow(table.Row{o.Outbox, o.Kept, o.Floor, o.Oldest})
 	}
 	text += "\n" + outboxes.Render() + "\n"
 	if len(v.Lanes) > 0 {

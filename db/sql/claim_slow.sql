@@ -236,15 +236,11 @@ leased_events AS (
         execution_id, lease_id, event_type, occurred_at_ms, partition_key, namespace, instance_tag, ffx_worker_instance_id
     )
     SELECT
-        n.execution_id::text,
-        n.lease_id::text,
-        @event_type::text,
-        n.now_ms,
-        n.partition_key,
-        n.ffx_namespace,
-        n.ffx_instance_tag,
+        n.execution_id::text, n.lease_id::text, @event_type::text, n.now_ms, n.partition_key, n.ffx_namespace, n.ffx_instance_tag,
         @worker_instance_id::text
     FROM claimed AS n
+    WHERE coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN @event_type::text = 'reclaimed' THEN 'lost' END)
 )
 INSERT INTO ff_attempt AS a (
     partition_key, execution_id, attempt_index, worker_id, worker_instance_id, lease_epoch, lease_expires_at_ms,

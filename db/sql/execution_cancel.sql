@@ -318,7 +318,11 @@ lease_events AS (
         r.worker_instance_id,
         r.revoked_by
     FROM ended AS r
-    WHERE r.leased
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN 'revoked' = 'expired' OR r.revoked_by IN ('operator', 'reconciler') THEN 'lost' END)
+        AND r.leased
 )
 SELECT
     d.partition_key,

@@ -170,6 +170,10 @@ lease_events AS (
         r.worker_instance_id,
         r.revoked_by
     FROM rescheduled AS r
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN @lease_event::text = 'expired' OR r.revoked_by IN ('operator', 'reconciler') THEN 'lost' END)
 )
 SELECT
     r.partition_key,
@@ -304,7 +308,11 @@ lease_events AS (
         r.worker_instance_id,
         r.revoked_by
     FROM ended AS r
-    WHERE r.lease_event <> ''
+    WHERE
+        -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+        coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+        IN ('all', CASE WHEN r.lease_event = 'expired' OR r.revoked_by IN ('operator', 'reconciler') THEN 'lost' END)
+        AND r.lease_event <> ''
 )
 SELECT
     d.partition_key,

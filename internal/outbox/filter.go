@@ -8,21 +8,38 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 func (f *Filter) isZero() bool {
-	return f.Namespace == nil && f.InstanceTag == nil && len(f.Partitions) == 0 && f.Without == ""
+	return f.Namespace == nil && f.InstanceTag == nil && len(f.Partitions) == 0 && f.Without == "" && !f.Lost
 }
 
 // instance has the values for filters to compare.
 type instance struct{ namespace, tag string }
+
+// keeps reports whether all events that f accepts are written, if kept of them are.
+func (f *Filter) keeps(kept state.Kept) bool {
+	return kept == state.KeptAll || kept == state.KeptLost && f.Lost
+}
+
+// lost reports whether the holder did not end the lease of a lease event.
+func (r *Row) lost() bool {
+	switch state.LeaseEventType(r.Kind) {
+	case state.LeaseEventExpired, state.LeaseEventReclaimed:
+		return true
+	case state.LeaseEventRevoked:
+		return r.RevokedBy == nil || *r.RevokedBy != "backend"
+	}
+	return false
+}
 
 // matches reports whether a subscription gets an event of an instance.
 func (f *Filter) matches(row *Row, of instance) bool {
 	if len(f.Partitions) > 0 && !slices.ContainsFunc(f.Partitions, func(p int16) bool { return int32(p) == row.Partition }) {
 		return false
 	}
-	if f.Without != "" && row.Kind == f.Without {
+	if f.Without != "" && row.Kind == f.Without || f.Lost && !row.lost() {
 		return false
 	}
 	if f.Namespace != nil && of.namespace != *f.Namespace {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 const (
@@ -45,6 +46,7 @@ type follower struct {
 	last    *Row  // the event with id low; nil if low is a given position or the floor
 	settled int64 // in the next page, ids missing up to settled will not appear, if witness still runs
 	witness witness
+	kept    state.Kept
 	known   int64 // ids missing up to known were settled before the last crash of the server
 
 	hole   hole
@@ -92,6 +94,7 @@ func (f *follower) pass(ctx context.Context) (rows []*Row, again time.Duration, 
 	if err != nil {
 		return nil, 0, err
 	}
+	f.kept = p.kept
 	full := len(p.rows) == batch
 	rows, err = f.behindLow(ctx, p)
 	if err != nil {

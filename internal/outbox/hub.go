@@ -61,7 +61,7 @@ func Of(c *core.Core) *Hub {
 // every transaction committed after Subscribe has returned. Without a position, Subscribe may wait for open
 // transactions with writes to the outbox, until ctx ends.
 //
-// Errors: [*GapError], [*AheadError], [*StandbyError], [*DeniedError], [*UnreadableError], the driver's.
+// Errors: [*GapError], [*NotKeptError], [*AheadError], [*StandbyError], [*DeniedError], [*UnreadableError], the driver's.
 func (h *Hub) Subscribe(ctx context.Context, outbox Name, o Options) (*Subscription, error) {
 	src := sources[outbox]
 	for {
@@ -247,6 +247,12 @@ func (t *tailer) check(ctx context.Context, after *int64) error {
 
 // place adds a subscription to the tailer, at its position or at the present end.
 func (t *tailer) place(ctx context.Context, s *Subscription, after *int64) error {
+	t.mu.Lock()
+	kept := t.kept
+	t.mu.Unlock()
+	if !s.filter.keeps(kept) {
+		return &NotKeptError{t.source.name, core.Deref(after), kept}
+	}
 	if after != nil {
 		if err := t.check(ctx, after); err != nil {
 			return err

@@ -44,6 +44,7 @@ import (
 	"fmt"
 
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // Name is the name of an outbox, as in ffx_outbox_floor.
@@ -98,6 +99,7 @@ type Filter struct {
 	InstanceTag *string // the value of [InstanceTagKey]
 	Partitions  []int16
 	Without     string // a kind to leave out; empty: none
+	Lost        bool   // only lease events of leases that the holder did not end
 }
 
 // InstanceTagKey is the only tag in events.
@@ -132,6 +134,17 @@ type AheadError struct {
 
 func (e *AheadError) Error() string {
 	return fmt.Sprintf("the position %d in the %s events is not one of this database, which has come to %d", e.Position, e.Outbox, e.Database)
+}
+
+// NotKeptError reports that not all events of the filter are written.
+type NotKeptError struct {
+	Outbox   Name
+	Position int64
+	Kept     state.Kept
+}
+
+func (e *NotKeptError) Error() string {
+	return fmt.Sprintf("%s events after %d are not all kept: %s", e.Outbox, e.Position, e.Kept)
 }
 
 // DisconnectedError reports that the database could not be read for a while, or that notifications were lost. No events

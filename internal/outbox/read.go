@@ -10,12 +10,14 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/db"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // page is rows of an outbox and its floor, in one snapshot.
 type page struct {
 	rows  []*Row
 	floor int64
+	kept  state.Kept
 }
 
 // source has the query of an outbox.
@@ -49,12 +51,16 @@ func readCompletions(ctx context.Context, q *db.Queries, conn db.DBTX, p db.Read
 
 func readLeases(ctx context.Context, q *db.Queries, conn db.DBTX, p db.ReadCompletionEventsParams) (page, error) {
 	rows, err := q.ReadLeaseEvents(ctx, conn, db.ReadLeaseEventsParams(p))
-	return pageOf(rows, err, func(r *db.ReadLeaseEventsRow) (int64, bool, Row) {
+	read, err := pageOf(rows, err, func(r *db.ReadLeaseEventsRow) (int64, bool, Row) {
 		return r.FloorEventID, r.Found, Row{
 			ID: r.EventID, Partition: r.PartitionKey, Execution: r.ExecutionID, Namespace: r.Namespace, InstanceTag: r.InstanceTag,
 			At: r.OccurredAtMs, Kind: r.EventType, Lease: r.LeaseID, Worker: r.FfxWorkerInstanceID, RevokedBy: r.FfxRevokedBy,
 		}
 	})
+	if err == nil {
+		read.kept = state.Kept(rows[0].Kept)
+	}
+	return read, err
 }
 
 func readSignals(ctx context.Context, q *db.Queries, conn db.DBTX, p db.ReadCompletionEventsParams) (page, error) {
@@ -82,7 +88,7 @@ func pageOf[R any](stored []R, err error, decode func(*R) (floor int64, found bo
 	if err != nil {
 		return page{}, err
 	}
-	var p page
+	p := page{kept: state.KeptAll}
 	for i := range stored {
 		floor, found, row := decode(&stored[i])
 		p.floor = floor

@@ -40,7 +40,7 @@ type Subscription struct {
 
 // Next waits for the next event and returns it. An event is returned at most once; a call whose ctx ends takes none.
 //
-// Errors: [*DisconnectedError], after which the subscription continues. [*GapError], [*AheadError],
+// Errors: [*DisconnectedError], after which the subscription continues. [*GapError], [*NotKeptError], [*AheadError],
 // [*UnreadableError], [ErrClosed] and the error of the context of Subscribe end it. Or ctx's.
 func (s *Subscription) Next(ctx context.Context) (*Row, error) {
 	for {
@@ -154,8 +154,10 @@ func (s *Subscription) catchUp(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if gap, ok := errors.AsType[*GapError](err); ok {
-		s.fail(gap)
+	_, isGap := errors.AsType[*GapError](err)
+	_, isNotKept := errors.AsType[*NotKeptError](err)
+	if isGap || isNotKept {
+		s.fail(err)
 		return nil
 	}
 	t.hub.outage(reading, s, err)
@@ -212,10 +214,15 @@ func (s *Subscription) readPage(ctx context.Context, from, low int64, limit int)
 	}
 	defer func() { <-reads }()
 	p, err := s.tailer.page(ctx, from+1, low, limit)
-	if err == nil && p.floor > from {
-		err = &GapError{Outbox: s.tailer.source.name, Position: from, Floor: p.floor}
+	switch name := s.tailer.source.name; {
+	case err != nil:
+		return p, err
+	case !s.filter.keeps(p.kept):
+		return p, &NotKeptError{name, from, p.kept}
+	case p.floor > from:
+		return p, &GapError{Outbox: name, Position: from, Floor: p.floor}
 	}
-	return p, err
+	return p, nil
 }
 
 // offer puts an event into the buffer, unless the event does not match or was seen. It returns false if the buffer is

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 const (
@@ -37,6 +38,7 @@ type tailer struct {
 	low      int64
 	unproven int64 // up to this id, an event may be open before the position of a subscription; 0: none
 	atEnd    bool  // the last pass left no events to hand on
+	kept     state.Kept
 	subs     map[*Subscription]struct{}
 	stats    Stats
 	logged   bool
@@ -136,6 +138,7 @@ func (t *tailer) begin(ctx context.Context, after *int64) error {
 	if err == nil && len(p.rows) == 1 {
 		t.follower.last = p.rows[0]
 	}
+	t.kept = p.kept
 	return err
 }
 
@@ -221,7 +224,11 @@ func (t *tailer) handOn(rows []*Row, again time.Duration) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.kept = t.follower.kept
 	for s := range t.subs {
+		if s.attached && !s.filter.keeps(t.kept) { // detached ones find it themselves
+			s.fail(&NotKeptError{t.source.name, s.position(), t.kept})
+		}
 		for i, row := range rows {
 			if s.attached && !s.offer(row, of[i]) {
 				s.attached = false // s reads its events itself until its buffer is free

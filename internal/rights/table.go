@@ -49,7 +49,7 @@ var table = []object{
 	{Table, "ffx_limit", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_limit_change", "SELECT", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE", "SELECT, INSERT, DELETE"},
 	{Table, "ffx_outbox_consumer", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},
-	{Table, "ffx_outbox_floor", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT"},
+	{Table, "ffx_outbox_floor", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE"},
 	{Table, "ffx_outbox_set_aside", "SELECT", "SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE"},
 	{Table, "ffx_pause", "SELECT", "SELECT", "SELECT, UPDATE, DELETE", "SELECT, INSERT, UPDATE, DELETE"},
 	{Table, "ffx_pruned_member", "SELECT", "SELECT", "SELECT, INSERT, DELETE", "SELECT"},

@@ -182,7 +182,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     -- include lease_events: rows = ended, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = r.revoked_by
-    WHERE r.leased
+        AND r.leased
 )
 SELECT
     d.partition_key,

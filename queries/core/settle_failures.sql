@@ -243,7 +243,7 @@ ended_attempts AS (
 lease_events AS (
     -- The lease events.
     -- include lease_events: rows = ended, event_type = r.lease_event, at_ms = @now_ms::bigint, revoked_by = r.revoked_by
-    WHERE r.lease_event <> ''
+        AND r.lease_event <> ''
 )
 SELECT
     d.partition_key,

@@ -96,6 +96,7 @@ renewed_events AS (
         r.ffx_instance_tag,
         r.worker_instance_id
     FROM renewed AS r
+    WHERE coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all') = 'all'
 )
 SELECT
     r.ord::integer AS ord,

@@ -97,13 +97,14 @@ CROSS JOIN (
 ) AS t;
 
 -- name: ListOutboxAges :many
--- ListOutboxAges returns, for each outbox, the floor (0 if no event was deleted) and the time of the oldest event after
--- the floor (0 if there is none). An event dated in the future is as old as the next event with a past date.
+-- ListOutboxAges returns, for each outbox, what is kept, the floor (0 if no event was deleted) and the time of the oldest
+-- event after the floor (0 if there is none). An event dated in the future is as old as the next event with a past date.
 --
 -- Used by: operator.Retention.
 -- Locks: none. Spans partitions.
 SELECT
     o.outbox::text AS outbox,
+    coalesce((SELECT f.kept FROM ffx_outbox_floor AS f WHERE f.outbox = o.outbox), 'all')::text AS kept,
     coalesce((SELECT f.floor_event_id FROM ffx_outbox_floor AS f WHERE f.outbox = o.outbox), 0)::bigint AS floor_event_id,
     coalesce(o.oldest_at_ms, 0)::bigint AS oldest_at_ms
 FROM (
@@ -184,6 +185,28 @@ FROM (
         )
 ) AS o
 ORDER BY o.outbox;
+
+-- name: KeepLeaseEvents :exec
+-- KeepLeaseEvents sets which lease events are written from now on. If that is more than before, events are missing: the
+-- floor rises to an unused id, and no reader from before can pass it unnoticed.
+--
+-- Used by: operator.KeepLeaseEvents.
+-- Locks: L7 waits (the floor's row).
+INSERT INTO ffx_outbox_floor AS o (outbox, floor_event_id, updated_at_ms, kept)
+VALUES (
+    'lease',
+    0,
+    ffx_now_ms(sqlc.narg(now_ms)),
+    @kept
+)
+ON CONFLICT (outbox) DO UPDATE SET
+    kept = excluded.kept,
+    updated_at_ms = excluded.updated_at_ms,
+    floor_event_id = CASE
+        WHEN excluded.kept <> o.kept AND (excluded.kept = 'all' OR o.kept = 'none')
+            THEN greatest(o.floor_event_id, nextval(pg_get_serial_sequence('ff_lease_event', 'event_id')))
+        ELSE o.floor_event_id
+    END;
 
 -- name: ListLaneRetentions :many
 -- ListLaneRetentions returns the lanes with a separate retention, by name.

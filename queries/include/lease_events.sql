@@ -21,3 +21,7 @@ SELECT
     r.worker_instance_id,
     ${revoked_by}
 FROM ${rows} AS r
+WHERE
+    -- Without columns of r it is asked once, and a value that is not kept costs no scan.
+    coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')
+    IN ('all', CASE WHEN ${event_type} = 'expired' OR ${revoked_by} IN ('operator', 'reconciler') THEN 'lost' END)

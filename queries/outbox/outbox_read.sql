@@ -43,12 +43,13 @@ LEFT JOIN LATERAL (
 ) AS c ON true;
 
 -- name: ReadLeaseEvents :many
--- ReadLeaseEvents is ReadCompletionEvents for lease events.
+-- ReadLeaseEvents is ReadCompletionEvents for lease events, with what of them is kept, in the same snapshot.
 --
 -- Used by: events.Subscribe, events.Handle.
 -- Locks: none; one snapshot. Spans partitions.
 SELECT
     f.floor_event_id::bigint AS floor_event_id,
+    f.kept::text AS kept,
     (c.event_id IS NOT NULL)::boolean AS found,
     coalesce(c.event_id, 0)::bigint AS event_id,
     coalesce(c.partition_key, 0)::integer AS partition_key,
@@ -61,10 +62,11 @@ SELECT
     c.ffx_worker_instance_id,
     c.ffx_revoked_by
 FROM (
-    SELECT coalesce(
-        (SELECT o.floor_event_id FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'),
-        0
-    ) AS floor_event_id
+    SELECT
+        coalesce(max(o.floor_event_id), 0) AS floor_event_id,
+        coalesce(max(o.kept), 'all') AS kept
+    FROM ffx_outbox_floor AS o
+    WHERE o.outbox = 'lease'
 ) AS f
 LEFT JOIN LATERAL (
     SELECT

@@ -102,7 +102,7 @@ healed_attempts AS (
         AND h.raised_epoch > 0
 )
 -- include lease_events: rows = healed, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = 'reconciler'
-WHERE r.leased;
+    AND r.leased;
 
 -- name: RecordEndedStates :execrows
 -- RecordEndedStates stores the public state of locked, ended executions, as derived by the view. Another program left an

@@ -82,11 +82,13 @@ EXECUTE FUNCTION ffx_notify_stream();
 COMMENT ON TRIGGER ff_stream_frame_notify_trg ON ff_stream_frame IS
     'Notifies channel ff_stream_<execution uuid>_<attempt_index> of each stream once a statement, with an empty payload; not where the setting ffx.defer_notify is on.';
 
--- No row: no event was ever deleted.
+-- No row: no event was ever deleted, and all are kept.
 CREATE TABLE ffx_outbox_floor (
     outbox text PRIMARY KEY,
     floor_event_id bigint NOT NULL,
-    updated_at_ms bigint NOT NULL
+    updated_at_ms bigint NOT NULL,
+    kept text NOT NULL DEFAULT 'all',
+    CONSTRAINT ffx_outbox_floor_kept_check CHECK (kept = 'all' OR outbox = 'lease' AND kept IN ('lost', 'none'))
 );
 
 COMMENT ON TABLE ffx_outbox_floor IS
@@ -94,9 +96,11 @@ COMMENT ON TABLE ffx_outbox_floor IS
 COMMENT ON COLUMN ffx_outbox_floor.outbox IS
     'completion, lease, signal or operator.';
 COMMENT ON COLUMN ffx_outbox_floor.floor_event_id IS
-    'The greatest event_id that was deleted.';
+    'The greatest event_id that was deleted, or an unused one before which events were not kept.';
 COMMENT ON COLUMN ffx_outbox_floor.updated_at_ms IS
-    'Milliseconds since the Unix epoch: when it rose.';
+    'Milliseconds since the Unix epoch: when it rose, or what is kept was set.';
+COMMENT ON COLUMN ffx_outbox_floor.kept IS
+    'Which events are written: all; of lease events also lost (the holder did not end the lease) or none.';
 
 -- A floor that is high enough is only read: a deletion below it takes no lock.
 CREATE FUNCTION ffx_record_floor() RETURNS trigger

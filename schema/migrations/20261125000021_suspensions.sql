@@ -1132,7 +1132,8 @@ BEGIN
         ffx_revoked_by
     )
     SELECT execution::text, l.ffx_lease_id::text, 'revoked', at_ms, partition, x.ffx_namespace, x.ffx_instance_tag, l.worker_instance_id, 'backend'
-    FROM left_attempt AS l;
+    FROM left_attempt AS l
+    WHERE coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all') = 'all';
 END;
 $$;
 

@@ -67,6 +67,13 @@ func testCLIEvents(t *testing.T, ff cli) {
 	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").succeeds(t, "is deleted")
 	ff.run(t, databaseURL, "consumer", "remove", "completion", "billing").fails(t, 3, "billing")
 
+	ff.run(t, databaseURL, "event", "keep", "lost").fails(t, 2, "leases=lost")
+	ff.run(t, databaseURL, "event", "keep", "leases=some").fails(t, 2, `"leases=some" is not`)
+	ff.run(t, databaseURL, "event", "keep", "leases=lost").succeeds(t, "Lease events kept from now on: lost.")
+	ff.run(t, databaseURL, "retention", "show", "--json").succeeds(t, `"kept": "lost"`)
+	ff.run(t, databaseURL, "event", "tail", "leases", "--after", after).fails(t, 1, "ff event keep leases=all")
+	ff.run(t, databaseURL, "event", "tail", "lost-leases", "--once").succeeds(t, "")
+	ff.run(t, databaseURL, "event", "keep", "leases=all").succeeds(t, "all.")
 	if _, err := eng.Pool().Exec(t.Context(), "DELETE FROM ff_lease_event"); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestLayoutImportsPointDown(t *testing.T) {
 		"internal/rights":    {},
 		"internal/notify":    {"internal/warn"},
 		"internal/pgtx":      {"db"},
-		"internal/outbox":    {"db", "id", "internal/core", "internal/notify", "internal/pgtx", "internal/warn"},
+		"internal/outbox":    {"db", "id", "internal/core", "internal/notify", "internal/pgtx", "internal/warn", "state"},
 		"internal/streams":   {"internal/notify", "internal/warn"},
 		"internal/adopt":     {"db"},
 		"engine":             append([]string{"internal/adopt", "internal/budgets", "internal/bytea", "internal/condition", "internal/core", "internal/document", "internal/fair", "internal/gate", "internal/notify", "internal/pgtx", "internal/postgres", "internal/rights", "internal/scan", "observe"}, core...),

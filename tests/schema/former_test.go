@@ -103,6 +103,12 @@ var changed = []struct{ in, former, now string }{
 	{"column ff_budget_policy.next_reset_at_ms:", "goes back to 0; NULL", "goes back to 0, or with ffx_retention_ms when a job looks whether it is unused; NULL"},
 	{"column ffx_ready 7 kind ", "not null f", "not null t"},
 	{"order ffx_pause ", "reason)", "reason, until_ms)"},
+	{"order ffx_outbox_floor ", "updated_at_ms)", "updated_at_ms, kept)"},
+	{
+		"column ffx_outbox_floor.floor_event_id:", "event_id that was deleted.",
+		"event_id that was deleted, or an unused one before which events were not kept.",
+	},
+	{"column ffx_outbox_floor.updated_at_ms:", "when it rose.", "when it rose, or what is kept was set."},
 	{"order ffx_job ", "held_until_ms)", "held_until_ms, succeeded_at_ms, failed_at_ms, error)"},
 	{"column ff_suspension_current.satisfied_set:", "ids of the signals that", "ids of the signals in member_map that"},
 	{"column ff_suspension_current.member_map:", "Signals delivered: an", "Signals delivered that no earlier wait has used: an"},
@@ -246,7 +252,7 @@ func limited(value string) string {
 var added = []string{
 	"ff_attempt.ffx_resumed_at_ms", "ff_exec_core.ffx_created_at_ms", "ff_exec_core.ffx_trace", "ff_exec_core.ffx_limit_ids", "ff_exec_core.ffx_limit_units",
 	"ff_worker_registry.ffx_started", "ff_worker_registry.ffx_full_kinds", "ff_worker_registry.ffx_stuck",
-	"ffx_pruned_member", "ffx_waiting", "ffx_pause.until_ms", "ffx_job.succeeded_at_ms", "ffx_job.failed_at_ms", "ffx_job.error",
+	"ffx_pruned_member", "ffx_waiting", "ffx_pause.until_ms", "ffx_job.succeeded_at_ms", "ffx_job.failed_at_ms", "ffx_job.error", "ffx_outbox_floor.kept", "ffx_outbox_floor_kept_check",
 	"ffx_past_ms()", "ffx_now_locked_ms()", "ffx_attempt_type()", "ffx_attempt_policy()", "ffx_ff_flow_summary_dependent_idx",
 }
 

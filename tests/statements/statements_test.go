@@ -197,3 +197,25 @@ func TestStatementsTakeNoJSONParameters(t *testing.T) {
 		}
 	}
 }
+
+// Every statement that writes lease events asks which are kept.
+func TestStatementsAskWhichLeaseEventsAreKept(t *testing.T) {
+	t.Parallel()
+	const question = "coalesce((SELECT o.kept FROM ffx_outbox_floor AS o WHERE o.outbox = 'lease'), 'all')"
+	writers := 0
+	for name, s := range statements(t) {
+		for _, p := range s.parts {
+			text := strings.Join(p.lines, "\n")
+			if !strings.Contains(text, "INSERT INTO ff_lease_event") {
+				continue
+			}
+			writers++
+			if !strings.Contains(text, question) {
+				t.Errorf("%s.%s does not ask", name, p.name)
+			}
+		}
+	}
+	if writers < 12 {
+		t.Errorf("%d statements write lease events", writers)
+	}
+}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/flowfabric/flowfabric-go/operator"
+	"github.com/flowfabric/flowfabric-go/state"
 )
 
 // Field holds all contenders, each with its own database on one server. Worker and Engine share one.
@@ -12,6 +15,7 @@ type Field struct {
 	Worker    *Worker
 	Engine    *Engine
 	Forgetful *Worker // without lease history and outbox
+	Lean      *Worker // without lease history, as operator.KeepLeaseEvents has it
 	Notifying *Worker // notifies in the transactions that write events
 	Silent    *Worker // sends no notifications
 	River     *River
@@ -38,6 +42,15 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 			}
 			f.Forgetful = &Worker{ours: o}
 			return o.forget(ctx)
+		}},
+		{"lean", func(databaseURL string) error {
+			o, err := newOurs(ctx, databaseURL, log)
+			if err != nil {
+				return err
+			}
+			o.leases, o.note = false, "no lease event kept"
+			f.Lean = &Worker{ours: o}
+			return operator.KeepLeaseEvents(ctx, o.eng, state.KeptNone)
 		}},
 		{"notifying", func(databaseURL string) error {
 			o, err := newOurs(ctx, databaseURL, log)
@@ -83,7 +96,7 @@ func Open(ctx context.Context, create func(ctx context.Context, name string) (da
 
 // Close closes the pools.
 func (f *Field) Close() {
-	for _, w := range []*Worker{f.Worker, f.Forgetful, f.Notifying, f.Silent} {
+	for _, w := range []*Worker{f.Worker, f.Forgetful, f.Lean, f.Notifying, f.Silent} {
 		if w != nil {
 			w.pool.Close()
 		}
