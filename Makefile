@@ -73,7 +73,7 @@ bin/gate:
 RELEASE := ./tests/release
 
 # The packages whose tests take longest start first: at the end none of them runs alone, with a processor idle.
-LONGEST := ./review ./bench/internal/scenario $(addprefix ./tests/,house docs transactions chaos steps)
+LONGEST := ./review ./bench/internal/scenario $(addprefix ./tests/,house docs transactions chaos steps workers)
 # Asked for once, when first needed.
 listed_packages = $(eval listed_packages := $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' $(PACKAGES))))$(listed_packages)
 all_packages = $(filter $(LONGEST),$(listed_packages)) $(filter-out $(LONGEST) $(RELEASE),$(listed_packages))
