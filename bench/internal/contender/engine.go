@@ -27,7 +27,7 @@ func (e *Engine) Run(ctx context.Context, w Work) error {
 				outcomes, next, err := c.CompleteAndClaim(ctx, completions(claimed), n)
 				return next, errors.Join(append(outcomes, err)...)
 			},
-			num: func(c engine.Claimed) int { return num(c.Payload) },
+			payload: func(c engine.Claimed) []byte { return c.Payload },
 		}, err
 	})
 }

@@ -254,7 +254,7 @@ func (r *Raw) Run(ctx context.Context, w Work) error {
 			claim:            c.claim,
 			complete:         r.complete,
 			completeAndClaim: c.completeAndClaim,
-			num:              func(c rawClaimed) int { return num(c.Payload) },
+			payload:          func(c rawClaimed) []byte { return c.Payload },
 		}, nil
 	})
 }

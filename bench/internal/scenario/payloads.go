@@ -41,7 +41,7 @@ func payloads(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		measured = fmt.Sprintf("%d no-op executions with payloads of %s that do not compress, which each handler is given decoded; the floor reads the number", len(many), p.name)
+		measured = fmt.Sprintf("%d no-op executions with payloads of %s that do not compress, which all sides decode from JSON", len(many), p.name)
 		if err := b.compare(ctx, measured, b.Rounds, l, burnOf("burn-down, "+p.name, many, contender.Work{})); err != nil {
 			return err
 		}
