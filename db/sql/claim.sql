@@ -124,9 +124,9 @@ claimed AS (
         e.ffx_namespace, e.ffx_instance_tag
 ),
 dequeued AS (
-    -- Their queue entries, deleted. From claimed: entry_id, partition_key, execution_id.
+    -- Deleted. From claimed: entry_id, partition_key, execution_id. OFFSET 0: a joined whole row would read payloads again.
     DELETE FROM ffx_ready AS r
-    USING claimed AS c
+    USING (SELECT n.entry_id, n.partition_key, n.execution_id FROM claimed AS n OFFSET 0) AS c
     WHERE
         r.ctid = c.entry_id
         AND r.partition_key = c.partition_key

@@ -87,7 +87,8 @@ claimed as (
 		e.payload, e.ffx_namespace, found.hint_id
 ),
 dequeued as (
-	delete from ffx_ready as r using claimed as c where r.ctid = c.hint_id
+	-- offset 0 keeps the payload out of the row the delete joins, which would be read once more for it
+	delete from ffx_ready as r using (select hint_id from claimed offset 0) as c where r.ctid = c.hint_id
 ),
 numbered as (
 	select row_number() over () as n, c.* from claimed as c
