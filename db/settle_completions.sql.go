@@ -15,22 +15,22 @@ import (
 const completeExecutions = `-- name: CompleteExecutions :many
 WITH clock AS MATERIALIZED (
     -- The time of the completion, for all rows.
-    SELECT ffx_now_ms($1) AS now_ms
+    SELECT ffx_now_ms($2) AS now_ms
 ),
 input AS (
     -- The completions, in lock order, with their place in the input.
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id,
-        unnest($4::integer[]) AS attempt_index,
-        unnest($5::bigint[]) AS lease_epoch,
-        unnest($6::uuid[]) AS flow_id,
-        unnest($7::bytea[]) AS result,
-        nullif(unnest($8::text[]), '') AS trace,
+        unnest($3::smallint[]) AS partition_key,
+        unnest($4::uuid[]) AS execution_id,
+        unnest($5::integer[]) AS attempt_index,
+        unnest($6::bigint[]) AS lease_epoch,
+        unnest($7::uuid[]) AS flow_id,
+        unnest($8::bytea[]) AS result,
+        nullif(unnest($9::text[]), '') AS trace,
         -- Not by generate_subscripts: the planner expects a thousand rows from the function and ten from an array, and
         -- for a thousand the whole table would be read instead of looking up each row.
-        unnest($9::integer[]) AS ord
-    LIMIT cardinality($3::uuid[])
+        unnest($10::integer[]) AS ord
+    LIMIT cardinality($4::uuid[])
 ),
 completed AS (
     -- The executions whose fence held, ended.
@@ -160,10 +160,12 @@ SELECT
     a.in_sequence::boolean AS in_sequence
 FROM ended_attempts AS a
 WHERE
-    1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1
+    1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer
+    / ((SELECT count(*) FROM completed) >= $1::bigint)::integer = 1
 `
 
 type CompleteExecutionsParams struct {
+	AtLeast        int64
 	NowMs          *int64
 	PartitionKeys  []int16
 	ExecutionIDs   []pgtype.UUID
@@ -185,8 +187,8 @@ type CompleteExecutionsRow struct {
 // No row for an item: the fence failed or the row is not canonical, and the caller settles the item by the slow path,
 // which finds the reason.
 //
-// CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not)
-// keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
+// CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not, or
+// fewer than at_least fit) keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
 // dependents, whose events follow.
 //
 // Passages: set_ended, set_attempt_ended, lease_events, completion_events.
@@ -195,6 +197,7 @@ type CompleteExecutionsRow struct {
 // sorts by (partition_key, execution_id) and holds L0 of members.
 func (q *Queries) CompleteExecutions(ctx context.Context, db DBTX, arg CompleteExecutionsParams) ([]CompleteExecutionsRow, error) {
 	rows, err := db.Query(ctx, completeExecutions,
+		arg.AtLeast,
 		arg.NowMs,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
@@ -231,8 +234,8 @@ WITH completed AS (
         lifecycle_phase = 'terminal',
         public_state = 'completed',
         attempt_state = 'attempt_terminal',
-        result = $1::bytea,
-        ffx_trace = coalesce($2::text, e.ffx_trace),
+        result = $2::bytea,
+        ffx_trace = coalesce($3::text, e.ffx_trace),
         terminal_at_ms = k.now_ms,
         -- The columns every end sets in an execution e.
         ownership_state = 'unowned',
@@ -244,18 +247,18 @@ WITH completed AS (
         ffx_last_mutation_at_ms = k.now_ms
     FROM (
         -- The time of the completion.
-        SELECT ffx_now_ms($8) AS now_ms
+        SELECT ffx_now_ms($9) AS now_ms
         OFFSET 0
     ) AS k
     WHERE
-        e.partition_key = $3::smallint
-        AND e.execution_id = $4::uuid
+        e.partition_key = $4::smallint
+        AND e.execution_id = $5::uuid
         AND e.lifecycle_phase = 'active'
         AND e.ownership_state = 'leased'
-        AND e.attempt_index = $5::integer
-        AND e.ffx_lease_epoch = $6::bigint
-        AND e.flow_id IS NOT DISTINCT FROM $7::uuid
-        AND ($7::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
+        AND e.attempt_index = $6::integer
+        AND e.ffx_lease_epoch = $7::bigint
+        AND e.flow_id IS NOT DISTINCT FROM $8::uuid
+        AND ($8::uuid IS NULL OR NOT ffx_replayed_elsewhere(e.raw_fields))
     RETURNING
         k.now_ms,
         (e.ffx_sequence IS NOT NULL) AS in_sequence,
@@ -273,16 +276,16 @@ ended_attempt AS (
         ffx_timeout_at_ms = NULL
     FROM completed AS c
     WHERE
-        a.partition_key = $3::smallint
-        AND a.execution_id = $4::uuid
-        AND a.attempt_index = $5::integer
-        AND a.lease_epoch = $6::bigint
+        a.partition_key = $4::smallint
+        AND a.execution_id = $5::uuid
+        AND a.attempt_index = $6::integer
+        AND a.lease_epoch = $7::bigint
         AND a.lease_expires_at_ms > c.now_ms
     RETURNING
         c.now_ms,
         a.partition_key,
         a.execution_id,
-        $7::uuid AS flow_id,
+        $8::uuid AS flow_id,
         a.ffx_lease_id::text AS lease_id,
         a.worker_instance_id,
         c.in_sequence,
@@ -349,9 +352,13 @@ SELECT
     (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms,
     c.in_sequence::boolean AS in_sequence
 FROM completed AS c
+WHERE
+    -- Also divides by zero if the execution does not fit and at_least is 1.
+    1 / ((SELECT count(*) FROM completed) >= $1::bigint)::integer = 1
 `
 
 type CompleteOneParams struct {
+	AtLeast      int64
 	Result       bytea.Bytes
 	Trace        *string
 	PartitionKey int16
@@ -376,6 +383,7 @@ type CompleteOneRow struct {
 // member.
 func (q *Queries) CompleteOne(ctx context.Context, db DBTX, arg CompleteOneParams) ([]CompleteOneRow, error) {
 	rows, err := db.Query(ctx, completeOne,
+		arg.AtLeast,
 		arg.Result,
 		arg.Trace,
 		arg.PartitionKey,

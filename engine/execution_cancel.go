@@ -61,7 +61,7 @@ func (e *Engine) CancelExecution(ctx context.Context, spec CancelSpec) error {
 // transaction. Outcomes are in input order, nil for each cancelled execution; if an execution is given twice, the first
 // spec decides. The error means that nothing happened.
 //
-// CancelExecutions never waits for locks. If another transaction holds an execution, its attempt, its flow or a
+// CancelExecutions waits for locks for 50 ms at most. If another transaction holds an execution, its attempt, its flow or a
 // dependent, the outcome is [fferr.ErrBusy]: repeat the item.
 func (e *Engine) CancelExecutions(ctx context.Context, specs []CancelSpec) ([]error, error) {
 	return e.shortWait().cancel(ctx, specs)

@@ -97,18 +97,17 @@ func (e *Engine) completeChunk(ctx context.Context, all []Completion, items []co
 	c := e.newCompleting(items)
 	var err error
 	switch {
-	case e.c.Tx != nil && e.c.Runner.HasShortWait():
-		// The statement waits for rows as long as the caller's transaction allows.
-		err = core.ErrFellThrough
-	case c.flows.Empty() && c.places != nil:
-		err = core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
-			handOver := c.places.Steps(ctx, func() { c.places.Announce(due, nil) })
-			return append([]core.Step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}, handOver...)
-		})
 	case c.flows.Empty():
-		_, err = core.InStatement(ctx, e.c, op, func(conn db.DBTX, due *core.Notifications) (struct{}, error) {
-			return struct{}{}, c.run(ctx, conn, due)
+		err = core.InStatements(ctx, e.c, op, func(due *core.Notifications) []core.Step {
+			steps := []core.Step{func(conn db.DBTX) error { return c.run(ctx, conn, due) }}
+			if c.places != nil {
+				steps = append(steps, c.places.Steps(ctx, func() { c.places.Announce(due, nil) })...)
+			}
+			return steps
 		})
+	case e.c.Tx != nil && e.c.Runner.HasShortWait():
+		// The statements wait for rows as long as the caller's transaction allows.
+		err = core.ErrFellThrough
 	default:
 		_, err = core.InTx(ctx, e.c, op, func(tx *core.Txn) (struct{}, error) { return struct{}{}, e.completeMembers(ctx, tx, c) })
 	}
@@ -157,6 +156,10 @@ func (e *Engine) newCompleting(items []completionItem) *completing {
 	c.params.PartitionKeys, c.params.ExecutionIDs = arrays.Partitions, arrays.Executions
 	c.params.AttemptIndexes, c.params.LeaseEpochs = arrays.Attempts, arrays.Epochs
 	c.params.Ords = arrays.Ords()
+	if e.c.Tx != nil {
+		// A refused item must leave no lock behind in the caller's transaction.
+		c.params.AtLeast = int64(len(c.first))
+	}
 	c.flows = core.NewFlowSet(e.cfg.Partitions)
 	for _, item := range c.first {
 		if item.flow != nil {
@@ -189,10 +192,6 @@ func (c *completing) run(ctx context.Context, conn db.DBTX, due *core.Notificati
 			}
 		}
 	}
-	if err == nil && c.e.c.Tx != nil && len(c.rows) < len(c.first) {
-		// A refused item must leave no lock behind in the caller's transaction.
-		return core.ErrFellThrough
-	}
 	return err
 }
 
@@ -201,6 +200,7 @@ func (c *completing) runOne(ctx context.Context, conn db.DBTX) ([]db.CompleteExe
 	answer, err := c.e.c.Q.CompleteOne(ctx, conn, db.CompleteOneParams{
 		PartitionKey: p.PartitionKeys[0], ExecutionID: p.ExecutionIDs[0], AttemptIndex: p.AttemptIndexes[0],
 		LeaseEpoch: p.LeaseEpochs[0], FlowID: p.FlowIDs[0], Result: p.Results[0], Trace: core.FirstTrace(p.Traces), NowMs: p.NowMs,
+		AtLeast: p.AtLeast,
 	})
 	rows := make([]db.CompleteExecutionsRow, len(answer))
 	for i := range answer {

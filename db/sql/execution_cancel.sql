@@ -1,3 +1,29 @@
+-- name: LockToCancel :exec
+-- LockToCancel locks unfinished executions outside flows, to be ended by the statements after it. All or nothing:
+-- SQLSTATE 22012 if one of the executions does not exist, has ended, is a member of a flow, or is in an unknown phase.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+-- execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT 1 / (count(*) = cardinality(@execution_ids::uuid[]))::integer
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.flow_id IS NULL) IS TRUE
+        AND (t.lifecycle_phase IN ('submitted', 'runnable', 'pending', 'eligible', 'blocked', 'active', 'suspended')) IS TRUE
+    FOR NO KEY UPDATE
+) AS e;
+
 -- name: DropEntriesOf :exec
 -- DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of
 -- others, which the caller has locked and ends in the next statement, by EndCancelled. The trigger does not delete
@@ -134,7 +160,7 @@ ended AS (
         attempt_state = 'cancelled',
         -- Another program's pointer may differ from the index of the attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
-        terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
+        terminal_at_ms = coalesce(e.terminal_at_ms, i.now_ms),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
         ffx_delay_until_ms = NULL,
@@ -152,7 +178,7 @@ ended AS (
         ffx_execution_deadline_ms = -abs(e.ffx_execution_deadline_ms),
         ffx_gate_id = NULL,
         ffx_admitted = NULL,
-        ffx_last_mutation_at_ms = @now_ms::bigint
+        ffx_last_mutation_at_ms = i.now_ms
     FROM (
         SELECT
             i.partition_key,
@@ -174,7 +200,8 @@ ended AS (
             cur.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
             1 + greatest(e.ffx_lease_epoch, cur.lease_epoch, 0) AS raised_epoch,
             CASE WHEN cur.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
-            nullif(cur.lease_id, '') AS lease_id
+            nullif(cur.lease_id, '') AS lease_id,
+            ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
         FROM input AS i
         CROSS JOIN LATERAL (
             -- The execution e of an item i (partition_key, execution_id). The planner drops unused columns.
@@ -269,6 +296,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
+        i.now_ms,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
@@ -280,7 +308,7 @@ ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
-        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN @now_ms::bigint ELSE a.terminal_at_ms END,
+        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN d.now_ms ELSE a.terminal_at_ms END,
         worker_instance_id = CASE WHEN NOT d.goes_on THEN a.worker_instance_id END,
         lease_expires_at_ms = CASE WHEN NOT d.goes_on THEN a.lease_expires_at_ms END,
         ffx_timeout_at_ms = CASE WHEN NOT d.goes_on THEN a.ffx_timeout_at_ms END,
@@ -311,7 +339,7 @@ lease_events AS (
         r.execution_id::text,
         r.lease_id,
         'revoked',
-        @now_ms::bigint,
+        r.now_ms,
         r.partition_key,
         r.ffx_namespace,
         r.ffx_instance_tag,
@@ -334,3 +362,42 @@ SELECT
     d.has_limits::boolean AS has_limits,
     coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d;
+
+-- name: RecordCancelled :exec
+-- RecordCancelled appends the completion events of executions outside flows that EndCancelled ended in the same
+-- transaction, at the time of their end and in array order.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Locks: L7 new.
+INSERT INTO ff_completion_event (
+    partition_key, execution_id, outcome, namespace, instance_tag, occurred_at_ms, dispatched_at_ms
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    'cancelled',
+    e.ffx_namespace,
+    e.ffx_instance_tag,
+    e.ffx_last_mutation_at_ms,
+    e.ffx_last_mutation_at_ms
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.ffx_namespace,
+        t.ffx_instance_tag,
+        t.ffx_last_mutation_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+ORDER BY i.ord;

@@ -42,7 +42,7 @@ const (
 type Cancelling struct{ Params db.EndCancelledParams }
 
 func NewCancelling(nowMs int64) *Cancelling {
-	return &Cancelling{Params: db.EndCancelledParams{NowMs: nowMs}}
+	return &Cancelling{Params: db.EndCancelledParams{NowMs: &nowMs}}
 }
 
 func (s *Cancelling) Add(x id.ExecutionID, how Cancellation) {
@@ -54,21 +54,27 @@ func (s *Cancelling) Add(x id.ExecutionID, how Cancellation) {
 	p.RevokedBys = append(p.RevokedBys, how.RevokedBy)
 }
 
-// EndCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
-// locked the executions, their current attempts and the flows of members.
-func (c *Core) EndCancelled(ctx context.Context, tx *Txn, s *Cancelling) ([]EndedExecution, error) {
-	var rows []db.EndCancelledRow
-	err := pgtx.InOneTrip(ctx, tx,
+// steps returns the statements that end the executions, and calls done with the ended ones.
+func (s *Cancelling) steps(ctx context.Context, c *Core, done func([]db.EndCancelledRow)) []Step {
+	return []Step{
 		func(conn db.DBTX) error {
 			return c.Q.DropEntriesOf(ctx, conn, db.DropEntriesOfParams{
 				PartitionKeys: s.Params.PartitionKeys, ExecutionIDs: s.Params.ExecutionIDs,
 			})
 		},
-		func(conn db.DBTX) (err error) {
-			rows, err = c.Q.EndCancelled(ctx, conn, s.Params)
+		func(conn db.DBTX) error {
+			rows, err := c.Q.EndCancelled(ctx, conn, s.Params)
+			done(rows)
 			return err
 		},
-	)
+	}
+}
+
+// EndCancelled writes cancellations with all their consequences, and returns the ended executions. The caller has
+// locked the executions, their current attempts and the flows of members.
+func (c *Core) EndCancelled(ctx context.Context, tx *Txn, s *Cancelling) ([]EndedExecution, error) {
+	var rows []db.EndCancelledRow
+	err := pgtx.InOneTrip(ctx, tx, s.steps(ctx, c, func(ended []db.EndCancelledRow) { rows = ended })...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,16 +87,53 @@ func (c *Core) EndCancelled(ctx context.Context, tx *Txn, s *Cancelling) ([]Ende
 			Outcome: state.CompletionCancelled,
 			Once:    once,
 		}
+	}
+	tx.Due.cancelled(rows)
+	return ended, c.DiscardAndResolve(ctx, tx, ended, *s.Params.NowMs)
+}
+
+// cancelled adds the notifications for cancelled executions, except the one for their completion events.
+func (n *Notifications) cancelled(rows []db.EndCancelledRow) {
+	for _, row := range rows {
 		if row.Leased {
-			tx.Due.Leases()
-			tx.Due.Lost(row.WorkerInstanceID)
+			n.Leases()
+			n.Lost(row.WorkerInstanceID)
 		}
 		if row.HasLimits {
-			tx.Due.Gated()
+			n.Gated()
 		}
 		if row.SequenceLane != "" {
-			tx.Due.SequenceEnded(row.SequenceLane)
+			n.SequenceEnded(row.SequenceLane)
 		}
 	}
-	return ended, c.DiscardAndResolve(ctx, tx, ended, s.Params.NowMs)
+}
+
+// cancelOutside ends unfinished executions outside flows in one round trip, with all consequences. For any other
+// execution the error is [ErrFellThrough], and nothing is written.
+func (c *Core) cancelOutside(ctx context.Context, op string, s *Cancelling) error {
+	partitions, executions := s.Params.PartitionKeys, s.Params.ExecutionIDs
+	return InStatements(ctx, c, op, func(due *Notifications) []Step {
+		steps := []Step{
+			func(conn db.DBTX) error {
+				return c.Q.LockToCancel(ctx, conn, db.LockToCancelParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			},
+			func(conn db.DBTX) error {
+				return c.Q.LockCurrentAttempts(ctx, conn, db.LockCurrentAttemptsParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			},
+		}
+		steps = append(steps, s.steps(ctx, c, func(rows []db.EndCancelledRow) {
+			if len(rows) > 0 {
+				due.Completions()
+				due.cancelled(rows)
+			}
+		})...)
+		return append(steps,
+			func(conn db.DBTX) error {
+				return c.Q.DiscardWaiting(ctx, conn, db.DiscardWaitingParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			},
+			func(conn db.DBTX) error {
+				return c.Q.RecordCancelled(ctx, conn, db.RecordCancelledParams{PartitionKeys: partitions, ExecutionIDs: executions})
+			},
+		)
+	})
 }

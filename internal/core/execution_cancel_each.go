@@ -2,9 +2,11 @@ package core
 
 import (
 	"context"
+	"errors"
 
 	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 	"github.com/flowfabric/flowfabric-go/state"
 )
 
@@ -19,7 +21,8 @@ type Cancel struct {
 	Once bool // an already cancelled execution is an error too
 }
 
-// CancelEach cancels the executions at the positions in valid, and stores an outcome for each.
+// CancelEach cancels the executions at the positions in valid, and stores an outcome for each. It cancels the executions
+// of a transaction in one round trip if possible, otherwise by locking first.
 func (c *Core) CancelEach(ctx context.Context, op string, cancels []Cancel, valid []int, outcomes []fferr.Outcome[struct{}]) error {
 	ids := make([]id.ExecutionID, len(cancels))
 	for n := range cancels {
@@ -58,5 +61,30 @@ func (c *Core) CancelEach(ctx context.Context, op string, cancels []Cancel, vali
 			return err
 		},
 	}
-	return t.Run(ctx, ExecutionChunks(ids, valid), outcomes)
+	chunks := ExecutionChunks(ids, valid)
+	return InChunks(len(chunks), 1, func(n, _ int) error {
+		err := c.cancelAtOnce(ctx, op, cancels, chunks[n])
+		if errors.Is(err, ErrFellThrough) && pgtx.SQLState(err) != SQLUniqueViolation || c.Runner.HasShortWait() && errors.Is(err, fferr.ErrBusy) {
+			return t.Run(ctx, chunks[n:n+1], outcomes)
+		}
+		return err
+	}, func(n int, err error) {
+		for _, i := range chunks[n] {
+			outcomes[i].Err = err
+		}
+	})
+}
+
+// cancelAtOnce cancels the executions of a chunk in one round trip. The error is [ErrFellThrough] if that can't be done,
+// and nothing is written.
+func (c *Core) cancelAtOnce(ctx context.Context, op string, cancels []Cancel, chunk []int) error {
+	ends := new(Cancelling)
+	ends.Params.NowMs = c.NowMs()
+	for _, n := range chunk {
+		if cancels[n].Check != nil {
+			return ErrFellThrough
+		}
+		ends.Add(cancels[n].ID, cancels[n].Cancellation)
+	}
+	return c.cancelOutside(ctx, op, ends)
 }

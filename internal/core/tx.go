@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flowfabric/flowfabric-go/db"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/pgtx"
 )
 
@@ -71,14 +72,22 @@ func InStatement[T any](
 }
 
 // InStatements is [InStatement] for statements independent of each other's results, which only the server can refuse.
-// The statements share one round trip, with the savepoint in a caller's transaction, and all happen or none. begin is
-// called for each try.
+// The statements share one round trip, with the savepoint in a caller's transaction, and all happen or none. Under a
+// short wait a lock held by another transaction is [fferr.ErrBusy], also in a caller's transaction. begin is called for
+// each try.
 func InStatements(ctx context.Context, c *Core, op string, begin func(due *Notifications) []Step) error {
 	if c.Tx != nil {
 		var due Notifications
-		err := pgtx.InCallersAtOnce(ctx, c.Tx, begin(&due)...)
-		if err == nil {
+		send := pgtx.InCallersAtOnce
+		if c.Runner.HasShortWait() {
+			send = pgtx.InCallersBriefly
+		}
+		err := send(ctx, c.Tx, begin(&due)...)
+		switch {
+		case err == nil:
 			c.Forward(ctx, &due)
+		case c.Runner.HasShortWait() && pgtx.IsLocked(err):
+			err = fferr.ErrBusy
 		}
 		return Wrap(op, FellThrough(err))
 	}

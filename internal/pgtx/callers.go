@@ -13,7 +13,7 @@ import (
 // In a caller's transaction the statements of this library need its planner settings as much as in a transaction of the
 // library: with old statistics, or settings made for a report, a plan may read a table for each of a thousand rows. So
 // they run between two statements: the first saves and replaces the caller's settings, and the second restores them.
-// Both travel with statements sent anyway. A failure in between goes back to an earlier savepoint, or fails the
+// Both travel with statements sent anyway, and so does the savepoint. A failure in between goes back to an earlier savepoint, or fails the
 // transaction: then the server restores the caller's settings.
 
 // planned are the settings for a caller's transaction. enable_nestloop and the later ones are on by default, and only a
@@ -35,7 +35,10 @@ var planned = [...]struct{ name, value string }{
 const callersSettings = "ffx.callers_settings"
 
 var (
-	takeSettings = newTakeSettings()
+	takeSettings = newTakeSettings("")
+
+	// takeShortSettings also limits the waits for locks, as [Runner.ShortWait] does.
+	takeShortSettings = newTakeSettings(shortLockWait)
 
 	setPlanned = "-- set the planner settings\nselect " + strings.Join(plannedSettings(), ", ")
 
@@ -43,12 +46,16 @@ var (
 	putBackSettings = "-- put the caller's planner settings back\nselect set_config(s.key, s.value, true) from json_each_text(current_setting('" + callersSettings + "')::json) as s"
 )
 
-func newTakeSettings() string {
+func newTakeSettings(lockTimeout string) string {
 	kept := []string{"'" + callersSettings + "'", "coalesce(current_setting('" + callersSettings + "', true), '')"}
 	for _, p := range planned {
 		kept = append(kept, "'"+p.name+"'", "current_setting('"+p.name+"')")
 	}
 	set := append([]string{"set_config('" + callersSettings + "', s.kept, true)"}, plannedSettings()...)
+	if lockTimeout != "" {
+		kept = append(kept, "'lock_timeout'", "current_setting('lock_timeout')")
+		set = append(set, strings.TrimSpace(atMost("lock_timeout", lockTimeout)))
+	}
 	// Saved below, before anything is set above.
 	return "-- keep the caller's planner settings\nselect " + strings.Join(set, ", ") +
 		" from (select json_build_object(" + strings.Join(kept, ", ") + ")::text as kept offset 0) as s"
@@ -72,24 +79,25 @@ func execute(ctx context.Context, sql string) Step {
 
 // InCallers runs fn once behind a savepoint of a caller's transaction, with the planner settings of this library. All
 // of fn happens, or nothing, and the caller's settings are the same afterwards. fn must neither commit nor roll back
-// its transaction.
+// its transaction. The savepoint travels with the first statements of fn. If one of these can't be parsed, the caller's
+// transaction may fail with it.
 func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	var none T
 	if err := Refusal(outer); err != nil {
 		return none, err
 	}
-	set, released := false, false
+	tx, released := &openingTx{Tx: outer, ctx: ctx}, false
 	defer func() { // also after a panic
-		if set && !released {
+		if tx.set && !released {
 			rollbackToSavepoint(outer)
 		}
 	}()
-	if err := InOneTrip(ctx, outer, setSavepoint(ctx, &set), execute(ctx, takeSettings)); err != nil {
-		return none, err
-	}
-	result, err := fn(outer)
+	result, err := fn(tx)
 	if err != nil {
 		return none, err
+	}
+	if !tx.opened {
+		return result, nil
 	}
 	if err := InOneTrip(ctx, outer, execute(ctx, putBackSettings), execute(ctx, releaseSavepoint)); err != nil {
 		return none, err
@@ -103,11 +111,24 @@ func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, 
 // transaction that had failed before stays failed. A statement that cannot be parsed, for example because a table is
 // missing, may fail before the savepoint, and the transaction with it.
 func InCallersAtOnce(ctx context.Context, outer pgx.Tx, steps ...Step) error {
+	return inCallersAtOnce(ctx, outer, takeSettings, steps)
+}
+
+// InCallersBriefly is [InCallersAtOnce] for statements that must not wait for others, as [Runner.ShortWait]: after a
+// moment at a lock the server's error is [IsLocked].
+func InCallersBriefly(ctx context.Context, outer pgx.Tx, steps ...Step) error {
+	return inCallersAtOnce(ctx, outer, takeShortSettings, steps)
+}
+
+// IsLocked reports whether a statement waited for a lock longer than allowed.
+func IsLocked(err error) bool { return SQLState(err) == sqlLockNotAvailable }
+
+func inCallersAtOnce(ctx context.Context, outer pgx.Tx, settings string, steps []Step) error {
 	if err := Refusal(outer); err != nil {
 		return err
 	}
 	set := false
-	all := append([]Step{setSavepoint(ctx, &set), execute(ctx, takeSettings)}, steps...)
+	all := append([]Step{setSavepoint(ctx, &set), execute(ctx, settings)}, steps...)
 	err := InOneTrip(ctx, outer, append(all, execute(ctx, putBackSettings), execute(ctx, releaseSavepoint))...)
 	if err != nil && set && outer.Conn().PgConn().TxStatus() == 'E' {
 		rollbackToSavepoint(outer)

@@ -1,3 +1,29 @@
+-- name: LockToCancel :exec
+-- LockToCancel locks unfinished executions outside flows, to be ended by the statements after it. All or nothing:
+-- SQLSTATE 22012 if one of the executions does not exist, has ended, is a member of a flow, or is in an unknown phase.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Locks: L1 waits (execution rows FOR NO KEY UPDATE in array order). The caller sorts by (partition_key,
+-- execution_id).
+WITH input AS (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id
+    LIMIT cardinality(@execution_ids::uuid[])
+)
+SELECT 1 / (count(*) = cardinality(@execution_ids::uuid[]))::integer
+FROM input AS i
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+        AND (t.flow_id IS NULL) IS TRUE
+        AND (t.lifecycle_phase IN ('submitted', 'runnable', 'pending', 'eligible', 'blocked', 'active', 'suspended')) IS TRUE
+    FOR NO KEY UPDATE
+) AS e;
+
 -- name: DropEntriesOf :exec
 -- DropEntriesOf deletes the queue entries of claimable executions, and the rows of ffx_waiting and ffx_blocked of
 -- others, which the caller has locked and ends in the next statement, by EndCancelled. The trigger does not delete
@@ -95,7 +121,7 @@ ended AS (
         attempt_state = 'cancelled',
         -- Another program's pointer may differ from the index of the attempt.
         attempt_index = CASE WHEN i.goes_on THEN i.attempt_index ELSE e.attempt_index END,
-        terminal_at_ms = coalesce(e.terminal_at_ms, @now_ms::bigint),
+        terminal_at_ms = coalesce(e.terminal_at_ms, i.now_ms),
         cancellation_reason = coalesce(e.cancellation_reason, nullif(i.reason, '')),
         cancelled_by = coalesce(e.cancelled_by, i.source),
         ffx_delay_until_ms = NULL,
@@ -106,7 +132,7 @@ ended AS (
                 THEN e.raw_fields - ARRAY['current_waitpoint_id', 'current_suspension_id']
             ELSE e.raw_fields
         END,
-        -- include set_ended: at_ms = @now_ms::bigint
+        -- include set_ended: at_ms = i.now_ms
     FROM (
         SELECT
             i.partition_key,
@@ -128,7 +154,8 @@ ended AS (
             cur.leased OR e.lifecycle_phase IN ('active', 'suspended') OR e.public_state = 'resumable' AS held,
             1 + greatest(e.ffx_lease_epoch, cur.lease_epoch, 0) AS raised_epoch,
             CASE WHEN cur.leased THEN nullif(cur.worker_instance_id, '') END AS worker_instance_id,
-            nullif(cur.lease_id, '') AS lease_id
+            nullif(cur.lease_id, '') AS lease_id,
+            ffx_now_ms(sqlc.narg(now_ms)) AS now_ms
         FROM input AS i
         -- include held_execution
         -- include held_attempt
@@ -155,6 +182,7 @@ ended AS (
         i.lease_id,
         i.worker_instance_id,
         i.revoked_by,
+        i.now_ms,
         (e.ffx_limit_ids IS NOT NULL) AS has_limits,
         CASE WHEN e.ffx_sequence IS NOT NULL THEN e.lane_id END AS sequence_lane,
         e.ffx_namespace,
@@ -166,7 +194,7 @@ ended_attempts AS (
     UPDATE ff_attempt AS a
     SET
         outcome = CASE WHEN d.goes_on AND d.held THEN 'cancelled' END,
-        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN @now_ms::bigint ELSE a.terminal_at_ms END,
+        terminal_at_ms = CASE WHEN d.goes_on AND d.held THEN d.now_ms ELSE a.terminal_at_ms END,
         worker_instance_id = CASE WHEN NOT d.goes_on THEN a.worker_instance_id END,
         lease_expires_at_ms = CASE WHEN NOT d.goes_on THEN a.lease_expires_at_ms END,
         ffx_timeout_at_ms = CASE WHEN NOT d.goes_on THEN a.ffx_timeout_at_ms END,
@@ -181,7 +209,7 @@ ended_attempts AS (
 ),
 lease_events AS (
     -- The lease events.
-    -- include lease_events: rows = ended, event_type = 'revoked', at_ms = @now_ms::bigint, revoked_by = r.revoked_by
+    -- include lease_events: rows = ended, event_type = 'revoked', at_ms = r.now_ms, revoked_by = r.revoked_by
         AND r.leased
 )
 SELECT
@@ -194,3 +222,42 @@ SELECT
     d.has_limits::boolean AS has_limits,
     coalesce(d.sequence_lane, '')::text AS sequence_lane
 FROM ended AS d;
+
+-- name: RecordCancelled :exec
+-- RecordCancelled appends the completion events of executions outside flows that EndCancelled ended in the same
+-- transaction, at the time of their end and in array order.
+--
+-- Used by: engine.CancelExecution, engine.CancelExecutions.
+-- Locks: L7 new.
+INSERT INTO ff_completion_event (
+    partition_key, execution_id, outcome, namespace, instance_tag, occurred_at_ms, dispatched_at_ms
+)
+SELECT
+    e.partition_key,
+    e.execution_id,
+    'cancelled',
+    e.ffx_namespace,
+    e.ffx_instance_tag,
+    e.ffx_last_mutation_at_ms,
+    e.ffx_last_mutation_at_ms
+FROM (
+    SELECT
+        unnest(@partition_keys::smallint[]) AS partition_key,
+        unnest(@execution_ids::uuid[]) AS execution_id,
+        generate_subscripts(@execution_ids::uuid[], 1) AS ord
+    LIMIT cardinality(@execution_ids::uuid[])
+) AS i
+CROSS JOIN LATERAL (
+    SELECT
+        t.partition_key,
+        t.execution_id,
+        t.ffx_namespace,
+        t.ffx_instance_tag,
+        t.ffx_last_mutation_at_ms
+    FROM ff_exec_core AS t
+    WHERE
+        t.partition_key = i.partition_key
+        AND t.execution_id = i.execution_id
+    LIMIT 1
+) AS e
+ORDER BY i.ord;

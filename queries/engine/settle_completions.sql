@@ -3,8 +3,8 @@
 -- No row for an item: the fence failed or the row is not canonical, and the caller settles the item by the slow path,
 -- which finds the reason.
 --
--- CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not)
--- keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
+-- CompleteExecutions is the fast path, all or nothing: SQLSTATE 22012 (an execution fits but its attempt does not, or
+-- fewer than at_least fit) keeps nothing. The completion events of members are inserted as dispatched: the same transaction resolves their
 -- dependents, whose events follow.
 --
 -- Used by: engine.CompleteExecution, engine.CompleteExecutions, engine.Claimer.CompleteAndClaim.
@@ -100,7 +100,8 @@ SELECT
     a.in_sequence::boolean AS in_sequence
 FROM ended_attempts AS a
 WHERE
-    1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer = 1;
+    1 / ((SELECT count(*) FROM completed) = (SELECT count(*) FROM ended_attempts))::integer
+    / ((SELECT count(*) FROM completed) >= @at_least::bigint)::integer = 1;
 
 -- name: CompleteOne :many
 -- CompleteOne is CompleteExecutions for one execution: by key, without arrays.
@@ -175,7 +176,10 @@ SELECT
     -- Divides by zero if the execution fits but its attempt does not.
     (c.now_ms / (SELECT count(*) FROM ended_attempt))::bigint AS now_ms,
     c.in_sequence::boolean AS in_sequence
-FROM completed AS c;
+FROM completed AS c
+WHERE
+    -- Also divides by zero if the execution does not fit and at_least is 1.
+    1 / ((SELECT count(*) FROM completed) >= @at_least::bigint)::integer = 1;
 
 -- name: EndSucceeded :exec
 -- EndSucceeded writes the success of executions whose fence was checked under their locks.

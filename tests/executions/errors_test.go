@@ -1,7 +1,6 @@
 package executions
 
 import (
-	"context"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -143,11 +142,10 @@ func TestFallThroughWithoutASlowPathReportsTheError(t *testing.T) {
 			$$BEGIN RAISE EXCEPTION 'not in this house' USING ERRCODE = '`+state+`'; END$$`)
 		f.Exec(t, "CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON ff_exec_core FOR EACH ROW EXECUTE FUNCTION refuse()")
 		for _, bound := range []bool{false, true} {
-			e := f.Engine
+			e, end := f.Engine, func() {}
 			if bound {
 				tx := f.BeginTx(t)
-				defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-				e = f.WithTx(tx)
+				e, end = f.WithTx(tx), func() { _ = tx.Rollback(t.Context()) } // tables stay locked until then
 			}
 			err := e.SetExecutionTag(t.Context(), x, "app.set", "v")
 			wantOuter(t, err, inner)
@@ -160,6 +158,7 @@ func TestFallThroughWithoutASlowPathReportsTheError(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "claim") {
 				t.Errorf("state %s, in a transaction %t: claim: %v", state, bound, err)
 			}
+			end()
 		}
 	}
 }

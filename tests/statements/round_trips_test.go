@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
+	"github.com/flowfabric/flowfabric-go/fferr"
 	"github.com/flowfabric/flowfabric-go/internal/upkeep"
 	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/policy"
@@ -250,6 +251,88 @@ func TestRoundTripsOfCreationsInATransaction(t *testing.T) {
 	}
 	fixture.Commit(t, tx)
 	f.WantQueue(t, t, "committed")
+}
+
+// In a caller's transaction the savepoint travels with the first statement. A call whose statements only the server can
+// refuse is one round trip with the release. A refusal goes back to the savepoint, and locks first.
+func TestRoundTripsInACallersTransaction(t *testing.T) {
+	shared := fixture.NewCloned(t)
+	log := new(fixture.RoundTripLog)
+	f := fixture.On(t, fixture.OpenPool(t, shared.Url, func(config *pgxpool.Config) { config.ConnConfig.Tracer = log }), shared.Url)
+	ended := f.Start(t)
+	if err := f.CompleteExecution(t.Context(), ended.Lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	stale := ended.Lease
+	stale.Epoch++
+	waiting := f.Create(t, func(spec *engine.ExecutionSpec) { spec.DelayUntil = fixture.Start.Add(time.Hour) })
+	type call = func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error
+	complete := func(ctx context.Context, e *engine.Engine, leases ...engine.Lease) ([]error, error) {
+		completions := make([]engine.Completion, len(leases))
+		for i, l := range leases {
+			completions[i].Lease = l
+		}
+		return e.CompleteExecutions(ctx, completions)
+	}
+	for _, c := range []struct {
+		name  string
+		trips int
+		do    call
+		err   error
+	}{
+		{name: "complete", trips: 1, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			return e.CompleteExecution(ctx, c.Lease, nil)
+		}},
+		{name: "complete a list of one", trips: 1, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			outcomes, err := complete(ctx, e, c.Lease)
+			return errors.Join(append(outcomes, err)...)
+		}},
+		// The statement, back to the savepoint, with locks, back to the savepoint, and the others with locks.
+		{name: "complete two, one of them stale", trips: 9, err: fferr.ErrStaleLease, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			outcomes, err := complete(ctx, e, c.Lease, stale)
+			return errors.Join(append(outcomes, err)...)
+		}},
+		{name: "complete a stale one", trips: 5, err: fferr.ErrStaleLease, do: func(ctx context.Context, e *engine.Engine, _ *engine.Claimed) error {
+			return e.CompleteExecution(ctx, stale, nil)
+		}},
+		{name: "cancel one that waits", trips: 1, do: func(ctx context.Context, e *engine.Engine, _ *engine.Claimed) error {
+			return e.CancelExecution(ctx, engine.CancelSpec{ID: waiting})
+		}},
+		{name: "cancel a leased one", trips: 1, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			return e.CancelExecution(ctx, engine.CancelSpec{ID: c.ID})
+		}},
+		{name: "cancel an ended one", trips: 5, err: fferr.ErrEnded, do: func(ctx context.Context, e *engine.Engine, _ *engine.Claimed) error {
+			return e.CancelExecution(ctx, engine.CancelSpec{ID: ended.ID})
+		}},
+		{name: "signal", trips: 2, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			_, err := e.Signal(ctx, engine.SignalSpec{Execution: c.ID, Name: "ready"})
+			return err
+		}},
+		{name: "signal a list of two", trips: 1, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			_, err := e.SignalEach(ctx, []engine.SignalSpec{{Execution: c.ID, Name: "ready"}, {Execution: c.ID, Name: "ready"}})
+			return err
+		}},
+		{name: "renew", trips: 2, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			_, err := e.RenewLease(ctx, c.Lease, 0)
+			return err
+		}},
+		{name: "fail", trips: 3, do: func(ctx context.Context, e *engine.Engine, c *engine.Claimed) error {
+			_, err := e.FailExecution(ctx, c.Lease, engine.Failure{})
+			return err
+		}},
+	} {
+		claimed := f.Start(t)
+		tx := f.BeginTx(t)
+		sent, trips := log.Of(func() {
+			if err := c.do(t.Context(), f.WithTx(tx), &claimed); !errors.Is(err, c.err) {
+				t.Errorf("%s: got %v, want %v", c.name, err, c.err)
+			}
+		})
+		if trips != c.trips {
+			t.Errorf("%s takes %q in %d round trips, want %d", c.name, sent, trips, c.trips)
+		}
+		fixture.Commit(t, tx)
+	}
 }
 
 func TestRoundTripsOfSingleCalls(t *testing.T) {

@@ -37,6 +37,7 @@ func TestWithTxPlansByTheEnginesSettings(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			f := fixture.NewCloned(t)
+			locked := f.Start(t)
 			f.Exec(t, "CREATE TABLE seen (settings text)")
 			f.Exec(t, `CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				INSERT INTO seen SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
@@ -86,6 +87,17 @@ func TestWithTxPlansByTheEnginesSettings(t *testing.T) {
 			stale.Epoch++
 			check("refusal", bound.CompleteExecution(t.Context(), stale, nil), fferr.ErrStaleLease)
 			check("completion", bound.CompleteExecution(t.Context(), claimed[0].Lease, nil), nil)
+
+			// A batch waits for a moment, and the next call as long as the caller has set.
+			holder := f.BeginTx(t)
+			fixture.LockExecution(t, holder, locked.ID)
+			outcomes, err := bound.CompleteExecutions(t.Context(), []engine.Completion{{Lease: locked.Lease}})
+			check("completion of a locked one", errors.Join(append(outcomes, err)...), fferr.ErrBusy)
+			outcomes, err = bound.CancelExecutions(t.Context(), []engine.CancelSpec{{ID: locked.ID}})
+			check("cancel of a locked one", errors.Join(append(outcomes, err)...), fferr.ErrBusy)
+			fixture.Commit(t, holder)
+			outcomes, err = bound.CancelExecutions(t.Context(), []engine.CancelSpec{{ID: locked.ID}})
+			check("cancel", errors.Join(append(outcomes, err)...), nil)
 
 			seen := fixture.Texts(t, tx, "SELECT DISTINCT settings FROM seen")
 			if len(seen) != 1 || seen[0] != want {

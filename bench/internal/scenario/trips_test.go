@@ -30,7 +30,8 @@ func TestRoundTripsOfALifeAreOneEach(t *testing.T) {
 	}
 	for _, name := range []string{
 		"create one", "create one in the caller's transaction", "create 100", "create 1000", "create 10000", "claim 1", "claim 10",
-		"claim 100", "complete one", "complete 100", "complete one and claim the next", "renew 100",
+		"claim 100", "complete one", "complete 100", "complete one in the caller's transaction", "complete one and claim the next",
+		"renew 100", "cancel one that waits",
 	} {
 		if trips := got[name].Ours; trips == nil || *trips != 1 {
 			t.Errorf("%s takes %s round trips, want one", name, report.Format(trips))

@@ -1,0 +1,120 @@
+package pgtx
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// openingTx is a caller's transaction for the function of [InCallers]. The first statements travel behind the savepoint
+// and the settings, in the same round trip.
+type openingTx struct {
+	pgx.Tx
+	ctx    context.Context // for methods without one
+	opened bool            // the savepoint was sent
+	set    bool            // the savepoint exists
+}
+
+// open sets the savepoint alone, for a call that doesn't travel in a batch.
+func (t *openingTx) open(ctx context.Context) error {
+	if t.opened {
+		return nil
+	}
+	return t.SendBatch(ctx, new(pgx.Batch)).Close()
+}
+
+// SendBatch sends the batch and returns its results.
+func (t *openingTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.opened {
+		return t.Tx.SendBatch(ctx, b)
+	}
+	var whole pgx.Batch
+	whole.Queue("savepoint " + savepoint)
+	whole.Queue(takeSettings)
+	for _, q := range b.QueuedQueries {
+		whole.Queue(q.SQL, q.Arguments...) // new ones: the driver records how they were sent
+	}
+	t.opened = true
+	results := t.Tx.SendBatch(ctx, &whole)
+	_, err := results.Exec()
+	if err == nil {
+		t.set = true
+		_, err = results.Exec()
+	}
+	if err != nil {
+		_ = results.Close() // says the same
+		return unsent{err}
+	}
+	return results
+}
+
+func (t *openingTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if hasOptions(args) {
+		if err := t.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if t.opened {
+		return t.Tx.Query(ctx, sql, args...)
+	}
+	var batch pgx.Batch
+	batch.Queue(sql, args...)
+	results := t.SendBatch(ctx, &batch)
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // says the same
+		return nil, err
+	}
+	return &committedRows{Rows: rows, results: results}, nil
+}
+
+func (t *openingTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if t.opened {
+		return t.Tx.Exec(ctx, sql, args...)
+	}
+	rows, err := t.Query(ctx, sql, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	rows.Close()
+	return rows.CommandTag(), rows.Err()
+}
+
+func (t *openingTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if t.opened {
+		return t.Tx.QueryRow(ctx, sql, args...)
+	}
+	rows, err := t.Query(ctx, sql, args...)
+	return singleRow{rows: rows, err: err}
+}
+
+func (t *openingTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := t.open(ctx); err != nil {
+		return 0, err
+	}
+	return t.Tx.CopyFrom(ctx, table, columns, rows)
+}
+
+func (t *openingTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tx.Prepare(ctx, name, sql)
+}
+
+func (t *openingTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tx.Begin(ctx)
+}
+
+func (t *openingTx) LargeObjects() pgx.LargeObjects {
+	_ = t.open(t.ctx) // a failure is the next statement's too
+	return t.Tx.LargeObjects()
+}
+
+// Conn returns the connection. A statement sent to it directly is not behind the savepoint, unless another one was sent
+// before.
+func (t *openingTx) Conn() *pgx.Conn { return t.Tx.Conn() }
