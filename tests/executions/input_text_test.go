@@ -295,6 +295,8 @@ func (r *filler) known(t reflect.Type) (any, bool) {
 		return r.f.Lane, true
 	case reflect.TypeFor[state.BlockingReason]():
 		return state.PausedByOperator, true
+	case reflect.TypeFor[state.Kept]():
+		return state.KeptLost, true
 	case reflect.TypeFor[upkeep.Job]():
 		return upkeep.JobRetain, true
 	case reflect.TypeFor[events.Outbox]():

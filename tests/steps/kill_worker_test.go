@@ -30,7 +30,10 @@ type orders struct {
 	Other       id.ExecutionID // gets signals
 }
 
-const workerTTL = time.Minute // of its leases
+const (
+	workerTTL = time.Minute // of its leases
+	patience  = time.Minute // without any settlement
+)
 
 // effectTables has what the steps of the handler do. A plain step writes its row by a connection of its own, which notes
 // whether the step was stored before. The rows of a StepTx and of a turn are written in its transaction.
@@ -115,6 +118,9 @@ func (d *driver) finish(ctx context.Context) error {
 			}
 		case err := <-ran:
 			return err
+		case <-time.After(patience): //pace:allow the process of a test that waits would hang
+			cancel()
+			return errors.Join(errors.New("nothing was settled for a minute"), <-ran)
 		}
 	}
 }
@@ -126,7 +132,12 @@ func (d *driver) advance(ctx context.Context, settled worker.Settlement) error {
 	for _, wait := range []struct {
 		after worker.Settlement
 		end   func(context.Context, int) (int, error)
-	}{{worker.Delayed, m.PromoteDelayed}, {worker.Suspended, m.ExpireWaits}, {worker.Completed, m.ResumeCallers}} {
+	}{
+		{worker.Delayed, m.PromoteDelayed},
+		{worker.Suspended, m.ExpireWaits},
+		{worker.Completed, m.ResumeCallers},
+		{worker.Suspended, m.ResumeCallers}, // which passes over a caller whose suspension is being written
+	} {
 		if settled == wait.after || settled == "" {
 			if _, err := wait.end(ctx, 10); err != nil {
 				return err
