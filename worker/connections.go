@@ -133,6 +133,7 @@ func (e onEngine) apart(connections int32) (operations, func(), error) {
 // setForSession makes new connections of a pool used only by this library have the settings of transactions for the
 // session, unless a hook may change them later.
 func setForSession(cfg *pgxpool.Config) {
+	//lint:ignore SA1019 a program's pool may still have the deprecated hook
 	if cfg.PrepareConn != nil || cfg.BeforeAcquire != nil || cfg.AfterRelease != nil {
 		return
 	}
