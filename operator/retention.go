@@ -61,7 +61,7 @@ func SetLaneRetention(ctx context.Context, eng *engine.Engine, lane id.LaneID, k
 	return err
 }
 
-// KeepLeaseEvents sets which lease events all processes write: all, the default; those of lost leases; or none. The
+// KeepLeaseEvents sets which lease events all processes write: all, the default; events of lost leases; or none. The
 // fewer, the cheaper is each claim and completion (docs/events.md has the figures). Executions, their attempts and the
 // leases lost in them are stored in any case.
 //

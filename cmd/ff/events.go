@@ -93,9 +93,9 @@ func (a *app) eventKeepCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "keep leases=all|lost|none",
 		Short: "Set which lease events are kept",
-		Long: `keep sets for the whole database which lease events are written from now on: all, those of
+		Long: `keep sets for the whole database which lease events are written from now on: all, only events of
 leases that their holder did not end, or none. The fewer, the cheaper is each claim and
-completion; readers of the others end with an error. "ff retention show" prints the choice.`,
+completion; readers of other events end with an error. "ff retention show" prints the choice.`,
 		Example: "  ff event keep leases=lost",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !strings.HasPrefix(args[0], "leases=") {

@@ -99,7 +99,7 @@ func wantNotKept[E any](t *testing.T, sub *events.Subscription[E], kept state.Ke
 	}
 }
 
-// Readers of all lease events end with words when not all are written any more, those of lost ones go on until none is.
+// A reader of all lease events ends with words when not all are written any more, a reader of lost leases when none are.
 func TestReadersOfLeaseEventsThatAreNotKept(t *testing.T) {
 	f := fixture.NewCloned(t)
 	all := subscribe(t, f.Engine, events.Leases(events.Filter{}), events.Options{})
