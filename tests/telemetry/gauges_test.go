@@ -3,13 +3,8 @@ package telemetry
 import (
 	"context"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/budget"
 	"github.com/flowfabric/flowfabric-go/engine"
@@ -85,26 +80,13 @@ func TestGaugesHaveTheStateOfTheDatabase(t *testing.T) {
 	want(t, got, 0, "flowfabric_retention_behind_seconds")
 }
 
-// questions counts the questions for jobs.
-type questions struct{ atomic.Int64 }
-
-func (q *questions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(data.SQL, "name: TakeJobs") {
-		q.Add(1)
-	}
-	return ctx
-}
-
-func (q *questions) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // Two processes ask for the job on their own clock: the database's is fixed, so a hold never ends by itself.
 func TestGaugesAreReportedByOneProcess(t *testing.T) {
 	f := fixture.NewCloned(t)
 	first, stopFirst := runGauges(t, f.Engine)
 	progress.Until(t, "a reading of the first", func() bool { return first.reports(t) })
-	asked := new(questions)
-	pool := fixture.OpenPool(t, f.Url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = asked })
-	second, stopSecond := runGauges(t, f.EngineOn(t, pool, engine.Config{}))
+	asked := new(fixture.StatementLog)
+	second, stopSecond := runGauges(t, f.EngineOn(t, asked.Open(t, f.Url), engine.Config{}))
 	defer stopSecond()
 	held := func() bool {
 		jobs := slices.Collect(func(yield func(operator.BackgroundJob) bool) {
@@ -119,7 +101,7 @@ func TestGaugesAreReportedByOneProcess(t *testing.T) {
 		})
 		return len(jobs) == 1 && jobs[0].Held
 	}
-	progress.Wait(t, "two questions of the second", func() (int64, bool) { return asked.Load(), asked.Load() >= 2 }) // it would read between them
+	progress.Wait(t, "two questions of the second", func() (int, bool) { n := asked.Count("name: TakeJobs"); return n, n >= 2 }) // it would read between them
 	if !held() || second.reports(t) {
 		t.Error("the job has no holder, or both report")
 	}

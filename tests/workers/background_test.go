@@ -4,11 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
@@ -21,10 +17,9 @@ import (
 // A worker without background work warns where no process does it, and not where one does. The first check is a minute
 // after the start, the second ten seconds later.
 func TestWorkerWarnsOfMissingBackgroundWork(t *testing.T) {
-	start := func(t *testing.T, f *fixture.Fixture, asked pgx.QueryTracer) *fixture.LockedBuffer {
+	start := func(t *testing.T, f *fixture.Fixture, asked *fixture.StatementLog) *fixture.LockedBuffer {
 		log := new(fixture.LockedBuffer)
-		pool := fixture.OpenPool(t, f.Url, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = asked })
-		w := fixture.NewWorker(t, f.EngineOn(t, pool, engine.Config{}), worker.Config{
+		w := fixture.NewWorker(t, f.EngineOn(t, asked.Open(t, f.Url), engine.Config{}), worker.Config{
 			Lanes: []worker.Lane{{Name: f.Lane}}, NoReconcile: true, SharePool: true, Log: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (struct{}, error) { return struct{}{}, nil })
@@ -43,29 +38,17 @@ func TestWorkerWarnsOfMissingBackgroundWork(t *testing.T) {
 	if _, err := upkeep.Of(beside.Engine).TakeJobs(t.Context(), upkeep.JobSpec{Holder: holder, Hold: 1 << 40, Jobs: []upkeep.Job{upkeep.JobExpireLeases}}); err != nil {
 		t.Fatal(err)
 	}
-	asked := new(questions)
-	served, warned := start(t, beside, nil), start(t, alone, asked)
+	asked := new(fixture.StatementLog)
+	served, warned := start(t, beside, new(fixture.StatementLog)), start(t, alone, asked)
 	const warning = "no process does the background work"
-	progress.Wait(t, "the warning", func() (int64, bool) {
-		if asked.jobs.Load() > 3 {
+	// The worker looks for background work after a minute, and asks for other things each second.
+	progress.Wait(t, "the warning", func() (int, bool) {
+		if asked.Count("name: ListJobs") > 3 {
 			t.Fatal("the worker has looked for background work four times, and does not warn")
 		}
-		return asked.all.Load(), strings.Contains(warned.String(), warning)
+		return asked.Count(""), strings.Contains(warned.String(), warning)
 	})
 	if strings.Contains(served.String(), warning) {
 		t.Error("a worker warns where another process does the background work")
 	}
 }
-
-// questions counts what a worker asks. It looks for background work after a minute; it asks for other things each second.
-type questions struct{ all, jobs atomic.Int64 }
-
-func (q *questions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	q.all.Add(1)
-	if strings.Contains(data.SQL, "name: ListJobs") {
-		q.jobs.Add(1)
-	}
-	return ctx
-}
-
-func (q *questions) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

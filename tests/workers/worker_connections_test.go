@@ -187,59 +187,23 @@ func TestWorkerWarnsOnceOfASmallPool(t *testing.T) {
 	}
 }
 
-// batches records the statements sent together on the connections of a pool, and of those like it.
-type batches struct {
-	mu   sync.Mutex
-	sent []string
-}
-
-func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, q := range data.Batch.QueuedQueries {
-		b.sent = append(b.sent, q.SQL)
-	}
-	return ctx
-}
-
-func (*batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
-
-func (*batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (*batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // Claims and completions of a worker begin without the settings of a transaction, which its connections have for the
 // session, unless a hook of the pool may change settings.
 func TestWorkerConnectionsHaveTheSettings(t *testing.T) {
 	for name, hook := range map[string]func(*pgx.Conn) bool{"no hook": nil, "a hook": func(*pgx.Conn) bool { return true }} {
 		t.Run(name, func(t *testing.T) {
-			var tracer batches
+			log := new(fixture.StatementLog)
 			c, _ := smallPoolCrew(t, 4, func(cfg *pgxpool.Config) {
-				cfg.AfterRelease, cfg.ConnConfig.Tracer = hook, &tracer
+				cfg.AfterRelease, cfg.ConnConfig.Tracer = hook, log
 			})
 			c.Create(t)
-			tracer.mu.Lock()
-			tracer.sent = nil
-			tracer.mu.Unlock()
-			c.Work(t, worker.Config{NoReconcile: true}, func(w *worker.Worker) {
-				fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
+			log.During(func() {
+				c.Work(t, worker.Config{NoReconcile: true}, func(w *worker.Worker) {
+					fixture.HandleKind(w, "test", func(context.Context, worker.Job[struct{}]) (string, error) { return "", nil })
+				})
+				c.Next(t, 1)
 			})
-			c.Next(t, 1)
-			tracer.mu.Lock()
-			defer tracer.mu.Unlock()
-			set, claims := 0, 0
-			for _, sql := range tracer.sent {
-				if strings.Contains(sql, "plan_cache_mode") {
-					set++
-				}
-				if strings.Contains(sql, "-- name: Claim") || strings.Contains(sql, "-- name: Complete") {
-					claims++
-				}
-			}
+			set, claims := log.Count("plan_cache_mode"), log.Count("-- name: Claim")+log.Count("-- name: Complete")
 			if claims < 2 || set > 0 != (hook != nil) {
 				t.Errorf("%d settings beside %d claims and completions", set, claims)
 			}
