@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -65,9 +66,7 @@ func (w *world) acts(t *testing.T) []act {
 		fixture.Await(t, "a failure", func() bool { return w.text(t, tagged("public_state", "retry")) == "failed" })
 		return "executions/many?tag=test.many%3Dretry&state=failed"
 	}
-	ticks := func(what string) string {
-		return fmt.Sprintf("SELECT (%s)::text FROM ff_exec_core WHERE raw_fields -> 'tags' ->> '%s' IS NOT NULL", what, schedule.Tag)
-	}
+	ticks := "SELECT count(*)::text FROM ff_exec_core WHERE raw_fields -> 'tags' ->> '" + schedule.Tag + "' IS NOT NULL"
 	return []act{
 		{console.PauseLane, "lanes?lane=nobody", map[string]string{"reason": "a reason", "for": "1h"}, "SELECT reason FROM ffx_pause WHERE name = 'nobody' AND until_ms > 0", "a reason"},
 		{console.ResumeLane, "lanes?lane=nobody", nil, "SELECT count(*)::text FROM ffx_pause WHERE name = 'nobody'", "0"},
@@ -91,8 +90,8 @@ func (w *world) acts(t *testing.T) []act {
 		{console.ResetBudget, "budgets", nil, "SELECT coalesce(sum(current_value), 0)::text FROM ff_budget_usage", "0"},
 		{console.PauseSchedule, "schedules/default/Ada", map[string]string{"reason": "holiday"}, "SELECT pause_reason FROM ffx_schedule", "holiday"},
 		{console.ResumeSchedule, "schedules/default/Ada", nil, "SELECT (paused_at_ms IS NULL)::text FROM ffx_schedule", "true"},
-		{console.TriggerSchedule, "schedules/default/Ada", nil, ticks("count(*)"), "1"},
-		{console.BackfillSchedule, "schedules/default/Ada", map[string]string{"from": "2026-01-01T00:00", "to": "2026-01-01T02:00"}, ticks("count(*) > 1"), "true"},
+		{console.TriggerSchedule, "schedules/default/Ada", nil, ticks, "1"},
+		{console.BackfillSchedule, "schedules/default/Ada", map[string]string{"from": ticked.Format("2006-01-02T15:04"), "to": ticked.Add(time.Hour).Format("2006-01-02T15:04")}, ticks, "2"},
 		{console.ContinueSequence, "sequences/default/Ada", nil, "SELECT count(*)::text FROM ffx_sequence WHERE stopped_at_ms IS NOT NULL", "0"},
 		{console.DrainWorker, "workers", nil, "SELECT count(*)::text FROM ffx_pause WHERE subject <> 'lane'", "1"},
 		{console.ResumeWorker, "workers", nil, "SELECT count(*)::text FROM ffx_pause WHERE subject <> 'lane'", "0"},

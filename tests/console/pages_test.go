@@ -46,7 +46,7 @@ func TestPagesShowTheirData(t *testing.T) {
 		"lanes": "nobody", "lane": "Lane mail", "executions": w.greeted.UUID().String(), "failures": "Ada&#39;s note", "many": "match",
 		"execution": "look up Ada", "waiting": "limit_full", "asking": "Publish Ada&#39;s note?", "payloads": "hello Ada", "output": "looking up Ada",
 		"flows": w.flow.String(), "flow": "<svg", "waits": "Publish Ada&#39;s note?", "limits": "hold/tenant", "limit": w.holding.UUID().String(),
-		"budgets": "700", "schedules": "every 1h0m0s", "sequences": "Ada&#39;s note", "workers": "greet", "health": "expire_leases",
+		"budgets": "700", "schedules": "every 720h0m0s", "sequences": "Ada&#39;s note", "workers": "greet", "health": "expire_leases",
 		"database": "ff_exec_core", "log": "No operator has done anything",
 	} {
 		status, body := w.get(t, w.pages()[name])

@@ -30,6 +30,9 @@ import (
 
 var once = &policy.Execution{Retry: &policy.Retry{MaxRetries: policy.NoRetries}}
 
+// ticked is the last tick of the schedule. The next one is weeks away, so that no test meets it.
+var ticked = time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
+
 // The kinds of the world.
 var (
 	greet  = engine.Kind[string, string]{Name: "greet", Lane: "mail"}
@@ -181,7 +184,8 @@ func (w *world) fill(t *testing.T, text string) {
 		return false
 	})
 	_, err = schedule.Declare(ctx, w.eng, schedule.Set{
-		Name: "reports", Vanished: schedule.RemoveVanished, Schedules: []schedule.Spec{schedule.Of(lonely, text, text, schedule.Spec{Every: time.Hour})},
+		Name: "reports", Vanished: schedule.RemoveVanished,
+		Schedules: []schedule.Spec{schedule.Of(lonely, text, text, schedule.Spec{Every: 30 * 24 * time.Hour, Start: ticked})},
 	})
 	must(t, err)
 }
