@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	pageSize    = 50    // rows of a list
-	maxGrouped  = 200   // failed executions that are grouped
-	maxExamined = 1_000 // executions or flows examined for a list by filter, unless the person searches further
-	maxFailures = 50    // groups on a page
+	pageSize    = 50  // rows of a list
+	maxGrouped  = 400 // failures examined for groups
+	maxLeased   = 200 // executions examined for a list of leased ones
+	maxExamined = 300 // executions or flows examined for a list by filter, unless the person searches further
+	maxFailures = 50  // groups on a page
 )
 
 // filterFields are the conditions on executions, named as for `ff execution list`.
@@ -31,7 +32,7 @@ type executionsPage struct {
 	Group    bool // by failure, instead of the items
 	Failures []failureGroup
 	Grouped  int    // executions in the groups
-	More     bool   // others failed before
+	Examined int    // failures examined, if others failed before
 	Same     string // the query of the same filter
 	Next     string // the query of the next page
 	Further  string // the query of a longer search
@@ -41,7 +42,7 @@ type executionsPage struct {
 type failureGroup struct {
 	Kind, Line  string
 	Count       int
-	First, Last engine.ExecutionSummary // by creation
+	First, Last engine.ExecutionSummary // by end
 }
 
 // States returns the public states.
@@ -50,7 +51,13 @@ func (*executionsPage) States() []state.PublicState { return state.PublicStates(
 // Words returns the filter in words, "" if there is none.
 func (p *executionsPage) Words() string { return wordsOf(p.Form) }
 
-// executions lists executions by filter, the newest first, or groups the newest failures.
+// Leased reports whether the filter selects executions of a worker.
+func (p *executionsPage) Leased() bool { return p.Form.Has("worker") || p.Form.Has("instance") }
+
+// Ends returns the number of ends among which failures are looked for.
+func (*executionsPage) Ends() int { return engine.MaxExaminedEnds }
+
+// executions lists executions by filter, the newest first, or groups the last failures.
 func (c *console) executions(r *request) (view, error) {
 	if text := r.text("id"); text != "" {
 		x, err := c.find(r, text)
@@ -64,12 +71,15 @@ func (c *console) executions(r *request) (view, error) {
 	data := executionsPage{Form: form, Same: form.Encode()}
 	filter.Order, filter.Examined = engine.NewestFirst, r.examined()
 	if data.Group = r.text("group") != ""; data.Group {
-		filter.State = state.PublicFailed
+		filter.State, filter.Order, filter.Examined = state.PublicFailed, engine.LastEnded, maxGrouped
 		page, err := c.eng.ListExecutions(r.Context(), filter, "", maxGrouped)
 		if err != nil {
 			return view{}, err
 		}
-		data.Failures, data.Grouped, data.More = groupFailures(page.Items), len(page.Items), page.Next != ""
+		data.Failures, data.Grouped = groupFailures(page.Items), len(page.Items)
+		if page.Next != "" {
+			data.Examined = maxGrouped
+		}
 		v.title, v.data = "Failures", &data
 		return v, nil
 	}
@@ -82,10 +92,13 @@ func (c *console) executions(r *request) (view, error) {
 	return v, nil
 }
 
-// examined returns how many items to examine for a list by filter.
+// examined returns how many items to examine for a list by filter. Leases, which are examined first, take a statement.
 func (r *request) examined() int {
-	if r.text("further") != "" {
+	switch {
+	case r.text("further") != "":
 		return engine.MaxExamined
+	case r.text("worker") != "", r.text("instance") != "", r.text("state") == string(state.PublicActive):
+		return maxLeased
 	}
 	return maxExamined
 }
@@ -98,7 +111,7 @@ func further(next string, items int) string {
 	return next + "&further=yes"
 }
 
-// groupFailures groups executions, the newest first, by kind and first line of the failure, the largest group first.
+// groupFailures groups executions, the last end first, by kind and first line of the failure, the largest group first.
 func groupFailures(items []engine.ExecutionSummary) []failureGroup {
 	type key struct{ kind, line string }
 	groups := make(map[key]*failureGroup)

@@ -12,13 +12,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/operator"
 )
 
-// Pages of the filter that one request examines, so that it ends. The page offers to continue.
-const (
-	maxPages     = 20
-	countedPages = 2
-
-	countedBatch = 200 // executions of a page that are only counted
-)
+// maxPages is the number of pages of the filter that one request changes, so that it ends. The page offers to continue.
+const maxPages = 20
 
 // manyPage is the data of the page that counts, and after a change shows the result.
 type manyPage struct {
@@ -27,6 +22,8 @@ type manyPage struct {
 	Progress operator.BulkProgress
 	Action   Action // done; "": only counted
 	Refused  bool   // the filter selects everything
+	Examined int    // the oldest executions that were counted, if there are others
+	Further  string // the query of a longer count
 }
 
 // Number returns the count in words.
@@ -101,13 +98,13 @@ func (c *console) changeMany(
 		return view{}, err
 	}
 	filter.Order = engine.OldestFirst
-	bulk, pages := operator.Bulk{After: r.FormValue("after"), Batch: engine.MaxBatch}, 0
+	bulk, pages, most := operator.Bulk{After: r.FormValue("after"), Batch: engine.MaxBatch}, 0, maxPages
 	if action == "" {
-		bulk.Batch = countedBatch
+		most, filter.Examined = 1, r.examined()
 	}
 	bulk.Progress = func(p operator.BulkProgress) error {
 		data.Progress = p
-		if pages++; p.Next != "" && (pages == maxPages || action == "" && pages == countedPages) {
+		if pages++; p.Next != "" && pages == most {
 			return errEnough
 		}
 		return nil
@@ -117,6 +114,12 @@ func (c *console) changeMany(
 		return view{}, err
 	}
 	p := data.Progress
+	if action == "" && p.Next != "" {
+		data.Examined = filter.Examined
+		if filter.Examined < engine.MaxExamined {
+			data.Further = with(form, "further", "yes")
+		}
+	}
 	return v, c.record(r, action, data.Words, fmt.Sprintf("%d changed, %d refused, %d busy", p.Changed, p.Refused, p.Busy))
 }
 

@@ -14,18 +14,26 @@ import (
 	"github.com/flowfabric/flowfabric-go/schedule"
 )
 
-// maxListed is the number of rows of a list without a cursor.
-const maxListed = 200
+// Rows of a list without a cursor, and of a list of the keys of a limit.
+const (
+	maxListed = 200
+	maxKeys   = 20
+)
 
 // take returns the first items that pass, at most maxListed, and whether there are others.
 func take[T any](all iter.Seq2[T, error], passes func(T) bool) (items []T, more bool, err error) {
+	return takeUpTo(maxListed, all, passes)
+}
+
+// takeUpTo is take with another number of items.
+func takeUpTo[T any](most int, all iter.Seq2[T, error], passes func(T) bool) (items []T, more bool, err error) {
 	for item, err := range all {
 		switch {
 		case err != nil:
 			return nil, false, err
 		case !passes(item):
 			continue
-		case len(items) == maxListed:
+		case len(items) == most:
 			return items, true, nil
 		}
 		items = append(items, item)
@@ -62,9 +70,16 @@ func (c *console) waits(r *request) (view, error) {
 
 // limitsPage is the data of the page of limits.
 type limitsPage struct {
-	Limits []limitRow
-	More   bool
+	Limits  []limitRow
+	More    bool
+	Partial bool // there is more in use than was counted
 }
+
+// countedUse is the number of units and of keys counted for the page of limits, as in [limit.InUse].
+const countedUse = 60
+
+// Counted returns the number of units and of keys counted.
+func (*limitsPage) Counted() int { return countedUse }
 
 type limitRow struct {
 	limit.State
@@ -86,11 +101,11 @@ func (c *console) limits(r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	totals, err := limit.InUse(r.Context(), c.eng)
+	totals, err := limit.InUse(r.Context(), c.eng, countedUse)
 	if err != nil {
 		return view{}, err
 	}
-	data := limitsPage{More: more}
+	data := limitsPage{More: more, Partial: len(totals) > 0 && totals[0].Partial}
 	for _, state := range states {
 		row := limitRow{State: state}
 		for _, total := range totals {
@@ -120,7 +135,7 @@ func (c *console) limit(r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	keys, more, err := take(limit.Keys(r.Context(), c.eng, name), func(limit.Use) bool { return true })
+	keys, more, err := takeUpTo(maxKeys, limit.Keys(r.Context(), c.eng, name), func(limit.Use) bool { return true })
 	if err != nil {
 		return view{}, err
 	}

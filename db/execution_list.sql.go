@@ -55,6 +55,105 @@ func (q *Queries) FindExecution(ctx context.Context, db DBTX, arg FindExecutionP
 	return items, nil
 }
 
+const listEndedKeys = `-- name: ListEndedKeys :many
+SELECT
+    o.event_id,
+    o.partition_key,
+    o.execution_id,
+    o.occurred_at_ms,
+    o.fits::boolean AS fits,
+    (o.nth = $1::integer)::boolean AS is_last
+FROM (
+    SELECT
+        t.event_id,
+        t.partition_key,
+        t.execution_id,
+        t.occurred_at_ms,
+        (t.outcome = ANY ($2::text[]) AND ($3::text = '' OR t.namespace = $3::text)) IS TRUE AS fits,
+        row_number() OVER (ORDER BY t.event_id DESC, t.partition_key DESC) AS nth
+    FROM (
+        SELECT
+            c.event_id,
+            c.partition_key,
+            c.execution_id,
+            c.occurred_at_ms,
+            c.outcome,
+            c.namespace
+        FROM ff_completion_event AS c
+        WHERE (c.event_id, c.partition_key) < ($4::bigint, $5::smallint)
+        ORDER BY
+            c.event_id DESC,
+            c.partition_key DESC
+        LIMIT $1::integer
+    ) AS t
+) AS o
+WHERE
+    o.fits
+    OR o.nth = $1::integer
+ORDER BY
+    o.event_id DESC,
+    o.partition_key DESC
+LIMIT $6::integer
+`
+
+type ListEndedKeysParams struct {
+	MaxEnds            int32
+	Outcomes           []string
+	Namespace          string
+	BeforeEventID      int64
+	BeforePartitionKey int16
+	PageSize           int32
+}
+
+type ListEndedKeysRow struct {
+	EventID      int64
+	PartitionKey int16
+	ExecutionID  id.ExecutionUUID
+	OccurredAtMs int64
+	Fits         bool
+	IsLast       bool
+}
+
+// ListEndedKeys returns the executions of the newest completion events before one, with one of the outcomes and
+// optionally of a namespace, the newest event first. max_ends events are examined. The row of the last of these has
+// fits = false if the event is of another outcome or namespace. An execution that ended more than once has several rows.
+//
+// Used by: engine.ListExecutions.
+// Locks: none. Spans partitions.
+func (q *Queries) ListEndedKeys(ctx context.Context, db DBTX, arg ListEndedKeysParams) ([]ListEndedKeysRow, error) {
+	rows, err := db.Query(ctx, listEndedKeys,
+		arg.MaxEnds,
+		arg.Outcomes,
+		arg.Namespace,
+		arg.BeforeEventID,
+		arg.BeforePartitionKey,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEndedKeysRow
+	for rows.Next() {
+		var i ListEndedKeysRow
+		if err := rows.Scan(
+			&i.EventID,
+			&i.PartitionKey,
+			&i.ExecutionID,
+			&i.OccurredAtMs,
+			&i.Fits,
+			&i.IsLast,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listExecutionKeys = `-- name: ListExecutionKeys :many
 SELECT
     e.partition_key,
@@ -381,6 +480,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT
         c.outcome,
+        c.attempt_index,
         c.worker_id,
         c.worker_instance_id,
         c.lease_expires_at_ms
@@ -393,13 +493,10 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS cur ON true
 LEFT JOIN LATERAL (
+    -- If there is an attempt of this index, it is the newest. A second lookup would cost as much as the execution's.
     SELECT t.outcome
-    FROM ff_attempt AS t
-    WHERE
-        t.partition_key = e.partition_key
-        AND t.execution_id = e.execution_id
-        AND t.attempt_index = e.attempt_index
-    LIMIT 1
+    FROM unnest(ARRAY[cur.outcome]) AS t (outcome)
+    WHERE cur.attempt_index = e.attempt_index
 ) AS p ON true
 WHERE
     ($1::text = '' OR e.ffx_namespace = $1::text)

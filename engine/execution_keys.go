@@ -37,6 +37,13 @@ func (e *Engine) keysOf(ctx context.Context, f *ExecutionFilter, after *listKey)
 	return e.newTimedKeys(f, after).next, nil
 }
 
+// readAhead returns a source of the next n keys of another one, which reads them at once.
+func readAhead(ctx context.Context, next keySource, n int) (keySource, error) {
+	keys, err := next(ctx, n)
+	held := heldKeys(keys)
+	return held.next, err
+}
+
 // inPartition reports whether a filter includes a partition.
 func (f *ExecutionFilter) inPartition(partition int16) bool {
 	return f.Partition == nil || *f.Partition == int(partition)
@@ -139,11 +146,18 @@ func (s *heldKeys) next(_ context.Context, n int) ([]listKey, error) {
 	return keys, nil
 }
 
+// leanLeased is how many leases a page with a small [ExecutionFilter.Examined] examines to find the holder's: each is looked
+// up.
+const leanLeased = 2 * leanChunk
+
 // leasedKeys returns the leased executions, or false if there are too many leases to examine.
 func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *listKey) (*heldKeys, bool, error) {
 	most := int32(maxLeased)
 	if f.Examined > 0 {
 		most = min(most, int32(10*f.Examined))
+	}
+	if f.Examined > 0 && f.Examined <= leanExamined && (f.Worker != "" || f.Instance != "") {
+		most = min(most, leanLeased)
 	}
 	rows, err := e.c.Q.ListLeasedKeys(ctx, e.c.Reader(), db.ListLeasedKeysParams{
 		MaxItems: most, WorkerID: string(f.Worker), WorkerInstanceID: string(f.Instance),
@@ -163,6 +177,49 @@ func (e *Engine) leasedKeys(ctx context.Context, f *ExecutionFilter, after *list
 	}
 	slices.SortFunc(keys, f.compareKeys)
 	return &keys, true, nil
+}
+
+// endOutcomes are the outcomes of completion events.
+var endOutcomes = map[state.PublicState][]string{
+	state.PublicCompleted: {"success"}, state.PublicFailed: {"failed", "failure"}, state.PublicCancelled: {"cancelled"},
+	state.PublicExpired: {"expired"}, state.PublicSkipped: {"skipped"},
+}
+
+// endedKeys returns up to n ended executions from the completion events before a position, each once. end is the event at
+// which the examined ones end, or nil if n executions were found or no event is left.
+func (e *Engine) endedKeys(ctx context.Context, f *ExecutionFilter, after *listKey, n int) (keys *heldKeys, end *listKey, err error) {
+	params := db.ListEndedKeysParams{
+		BeforeEventID: math.MaxInt64, MaxEnds: MaxExaminedEnds, PageSize: int32(n), Namespace: string(f.Namespace), Outcomes: endOutcomes[f.State],
+	}
+	for s := range endOutcomes {
+		if f.State == "" {
+			params.Outcomes = append(params.Outcomes, endOutcomes[s]...)
+		}
+	}
+	if after != nil {
+		params.BeforeEventID, params.BeforePartitionKey = after.rank, after.id.Partition()
+	}
+	rows, err := e.c.Q.ListEndedKeys(ctx, e.c.Reader(), params)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys = new(heldKeys)
+	seen := make(map[id.ExecutionID]bool)
+	for _, row := range rows {
+		key := listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), rank: row.EventID, createdAtMs: row.OccurredAtMs}
+		if row.IsLast {
+			end = &key
+		}
+		if row.Fits && f.inPartition(row.PartitionKey) && !seen[key.id] {
+			seen[key.id] = true
+			*keys = append(*keys, key)
+		}
+	}
+	if len(rows) == n && end == nil { // more may follow the last row
+		row := &rows[n-1]
+		end = &listKey{id: id.ExecutionIDFromRow(row.PartitionKey, row.ExecutionID), rank: row.EventID, createdAtMs: row.OccurredAtMs}
+	}
+	return keys, end, nil
 }
 
 // timedKeys merges the partitions by id. Each read takes a few ids of each partition, and later reads only exhausted
@@ -277,7 +334,9 @@ func (s *timedKeys) next(ctx context.Context, n int) ([]listKey, error) {
 		if err := s.read(ctx, n); err != nil {
 			return nil, err
 		}
-		s.take = min(4*s.take, MaxExamined)
+		if s.take = min(4*s.take, MaxExamined); n <= leanExamined {
+			s.take = max(s.take, n) // two reads suffice
+		}
 	}
 }
 

@@ -51,6 +51,10 @@ const (
 
 	// ClaimOrder lists the claimable executions of the filter's lane in the order of claims.
 	ClaimOrder
+
+	// LastEnded lists ended executions, the last end first. It reads the completion events, so it lists no execution whose
+	// event was trimmed. An execution that ended more than once is at its last end, and may be on a later page again.
+	LastEnded
 )
 
 // ExecutionFilter selects executions to list, and their order. The zero value lists all. An execution must match all
@@ -62,6 +66,8 @@ const (
 //   - No field, or Partition alone: a page examines only the listed executions.
 //   - Worker, Instance or the state active: a page examines leases, up to 50,000, or ten times Examined.
 //   - ClaimOrder: a page examines the lane's queue.
+//   - LastEnded, with a state or a namespace: a page examines the last [MaxExaminedEnds] ends, and the executions among
+//     them that ended so.
 //   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines ids made then, give or take ten
 //     minutes. Executions whose id has another time, made by a caller or with [ExecutionSpec.CreatedAt], are listed only
 //     by ByID.
@@ -82,8 +88,8 @@ type ExecutionFilter struct {
 
 	Order ListOrder
 
-	// Examined is the most executions examined for a page: default and limit [MaxExamined]. With 100, no statement of a
-	// page reads more than some 1,000 buffers.
+	// Examined is the most executions examined for a page: default and limit [MaxExamined]. Up to 400, an execution whose
+	// document is not stored apart costs some 8 buffers, and no statement reads more than some 1,000.
 	Examined int
 }
 
@@ -92,6 +98,28 @@ type TagFilter struct{ Key, Value string }
 
 // MaxExamined is the largest number of executions examined for a filtered page.
 const MaxExamined = 10_000
+
+// MaxExaminedEnds is the number of ends examined for a page with [LastEnded].
+const MaxExaminedEnds = 20_000
+
+// A page that examines at most leanExamined executions looks leanChunk of them up with each statement.
+const (
+	leanExamined = 400
+	leanChunk    = 100
+)
+
+// chunksOf returns how many executions of a page to examine first, and the factor for the next times.
+func chunksOf(limit, examined int, selective bool) (chunk, factor int) {
+	switch {
+	case examined > 0 && examined <= leanExamined && selective:
+		return leanChunk, 1
+	case examined > 0 && examined <= leanExamined:
+		return min(limit+1, leanChunk), 1
+	case selective:
+		return max(limit+1, 1000), 3
+	}
+	return limit + 1, 3
+}
 
 func checkExamined(n int) error {
 	if n < 0 || n > MaxExamined {
@@ -142,28 +170,40 @@ func (e *Engine) listExecutions(
 	if !query.selective && filter.Order == ByID {
 		return e.listAll(ctx, &filter, list, last, limit)
 	}
+	most := cmp.Or(filter.Examined, MaxExamined)
+	fitting := func(keys []listKey) (map[id.ExecutionID]ExecutionSummary, error) {
+		return e.fitting(ctx, &filter, query, keys)
+	}
+	chunk, factor := chunksOf(limit, filter.Examined, query.selective)
+	if filter.Order == LastEnded {
+		keys, end, err := e.endedKeys(ctx, &filter, last, most)
+		if err != nil {
+			return page, err
+		}
+		page, err = examine(ctx, list, last, limit, chunk, factor, most, keys.next, fitting)
+		if page.Next == "" {
+			page.Next = listCursor(list, end)
+		}
+		return page, err
+	}
 	next, err := e.keysOf(ctx, &filter, last)
+	if err == nil && factor == 1 && query.selective {
+		next, err = readAhead(ctx, next, most)
+	}
 	if err != nil {
 		return page, err
 	}
-	chunk := limit + 1
-	if query.selective {
-		chunk = max(chunk, 1000)
-	}
-	most := cmp.Or(filter.Examined, MaxExamined)
-	return examine(ctx, list, last, limit, chunk, most, next, func(keys []listKey) (map[id.ExecutionID]ExecutionSummary, error) {
-		return e.fitting(ctx, &filter, query, keys)
-	})
+	return examine(ctx, list, last, limit, chunk, factor, most, next, fitting)
 }
 
-// examine fills a page of a list after last with the matching keys of a source, from chunk keys first, and from at most
-// most altogether.
+// examine fills a page of a list after last with the matching keys of a source, from chunk keys first, then from factor
+// times as many each, and from at most most altogether.
 func examine[T any](
-	ctx context.Context, list string, last *listKey, limit, chunk, most int, next keySource,
+	ctx context.Context, list string, last *listKey, limit, chunk, factor, most int, next keySource,
 	fitting func(keys []listKey) (map[id.ExecutionID]T, error),
 ) (page Page[T], err error) {
-	// One item beyond the page's limit means more pages. Each chunk is larger than the last one.
-	for examined := 0; ; chunk *= 3 {
+	// One item beyond the page's limit means more pages.
+	for examined := 0; ; chunk *= factor {
 		chunk = min(chunk, most-examined)
 		keys, err := next(ctx, chunk)
 		if err != nil {
@@ -263,8 +303,12 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 		return query, core.Invalid("tag key", "is empty, but a value is given")
 	case f.State != "" && !slices.Contains(state.PublicStates(), f.State):
 		return query, core.Invalid("state", "is unknown")
-	case f.Order < ByID || f.Order > ClaimOrder:
+	case f.Order < ByID || f.Order > LastEnded:
 		return query, core.Invalid("order", "is unknown")
+	case f.Order == LastEnded && (f.Worker != "" || f.Instance != ""):
+		return query, core.Invalid("order", "lists only executions that have ended, and these have no lease")
+	case f.Order == LastEnded && f.State != "" && !f.State.Terminal():
+		return query, core.Invalid("state", "is not one of ended executions")
 	case f.Order == ClaimOrder && f.Lane == "":
 		return query, core.Invalid("lane", "is empty: claim order needs a lane")
 	case f.Order == ClaimOrder && (f.Worker != "" || f.Instance != ""):
@@ -275,8 +319,11 @@ func (e *Engine) queryOf(f *ExecutionFilter) (query listQuery, err error) {
 	query.Namespace, query.LaneID, query.ExecutionKind, query.TagKey, query.TagValue = string(f.Namespace), string(f.Lane), f.Kind, f.Tag.Key, f.Tag.Value
 	query.WorkerID, query.WorkerInstanceID = string(f.Worker), string(f.Instance)
 	query.Phases = storedPhases(f.State)
+	if f.Order == LastEnded {
+		query.Phases = storedPhases(state.PublicCompleted)
+	}
 	all := ExecutionFilter{Partition: f.Partition, Order: f.Order, Examined: f.Examined}
-	query.selective = *f != all || f.Order == ClaimOrder
+	query.selective = *f != all || f.Order == ClaimOrder || f.Order == LastEnded
 	return query, nil
 }
 
@@ -352,7 +399,8 @@ func (e *Engine) fitting(
 	return fitting, nil
 }
 
-// listKey is a position in a listing: an execution and, in claim order, the sort key in the queue.
+// listKey is a position in a listing: an execution and, in claim order, the sort key in the queue. In the order of ends,
+// rank is the id of the event.
 type listKey struct {
 	id          id.ExecutionID
 	rank        int64

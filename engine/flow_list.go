@@ -87,12 +87,15 @@ func (e *Engine) listFlows(ctx context.Context, filter FlowFilter, after string,
 		return page, err
 	}
 	all := FlowFilter{Partition: filter.Partition, Order: filter.Order, Examined: filter.Examined}
-	chunk := limit + 1
-	if filter != all {
-		chunk = max(chunk, 1000)
-	}
+	chunk, factor := chunksOf(limit, filter.Examined, filter != all)
 	most := cmp.Or(filter.Examined, MaxExamined)
-	return examine(ctx, list, last, limit, chunk, most, e.flowKeys(&filter, last), func(keys []listKey) (map[id.ExecutionID]FlowSummary, error) {
+	next := e.flowKeys(&filter, last)
+	if factor == 1 && filter != all {
+		if next, err = readAhead(ctx, next, most); err != nil {
+			return page, err
+		}
+	}
+	return examine(ctx, list, last, limit, chunk, factor, most, next, func(keys []listKey) (map[id.ExecutionID]FlowSummary, error) {
 		return e.fittingFlows(ctx, &filter, params, keys)
 	})
 }

@@ -114,7 +114,7 @@ func (e *Engine) ListWaits(ctx context.Context, filter WaitFilter, after string,
 		}
 		return keys, nil
 	}
-	page, err = examine(ctx, list, last, size, size+1, cmp.Or(filter.Examined, MaxExamined), next, func(keys []listKey) (map[id.ExecutionID]OpenWait, error) {
+	page, err = examine(ctx, list, last, size, size+1, 3, cmp.Or(filter.Examined, MaxExamined), next, func(keys []listKey) (map[id.ExecutionID]OpenWait, error) {
 		waits := make(map[id.ExecutionID]OpenWait, len(rows))
 		for i, row := range rows {
 			if !row.Fits {

@@ -110,7 +110,7 @@ func (r *reading) limits(ctx context.Context, eng *engine.Engine) error {
 		r.add(&metricUsed, 0, namespace, name)
 		r.add(&metricQueued, 0, namespace, name)
 	}
-	used, err := limit.InUse(ctx, eng)
+	used, err := limit.InUse(ctx, eng, 0)
 	for i := range used {
 		namespace, name := string(used[i].Namespace), used[i].Name.Name
 		r.largest(&metricUsed, float64(used[i].InUse), namespace, name)

@@ -1,7 +1,9 @@
 package limit
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -116,19 +118,22 @@ func All(ctx context.Context, eng *engine.Engine) iter.Seq2[State, error] {
 	}, func(row *db.ListLimitsRow) (State, bool, error) { return stateOf(row), true, nil })
 }
 
-// Keys iterates over the keys of a limit in use now or lately, in no useful order, reading a page at a time. A missing limit
-// has no keys. Keys examines the keys of all limits.
+// firstKeys is the number of keys [Keys] reads first.
+const firstKeys = 21
+
+// Keys iterates over the keys of a limit in use now or lately, in no useful order. It reads 21 keys, then 1,000 at a time. A
+// missing limit has no keys.
 //
 // Errors: [fferr.ErrInvalidInput]. Takes no locks.
 func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, error] {
 	c := core.Of(eng)
-	return core.All("list keys of a limit", func(after *db.ListLimitKeysRow) ([]db.ListLimitKeysRow, error) {
+	return core.AllFrom("list keys of a limit", firstKeys, func(after *db.ListLimitKeysRow, n int32) ([]db.ListLimitKeysRow, error) {
 		if err := name.check(c); err != nil {
 			return nil, err
 		}
 		params := db.ListLimitKeysParams{
 			Namespace: string(name.Namespace), Name: name.Name,
-			AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: core.MaxPage, NowMs: c.NowMs(),
+			AfterPartitionKey: -1, AfterGateID: pgtype.UUID{Valid: true}, PageSize: n, NowMs: c.NowMs(),
 		}
 		if after != nil {
 			params.AfterPartitionKey, params.AfterGateID = after.PartitionKey, after.GateID
@@ -147,7 +152,7 @@ func Keys(ctx context.Context, eng *engine.Engine, name Name) iter.Seq2[Use, err
 		if row.HoldUntilMs > 0 {
 			use.Hold = Holding{Until: time.UnixMilli(row.HoldUntilMs), By: row.HoldBy}
 		}
-		return use, row.Found, nil
+		return use, true, nil
 	})
 }
 
@@ -159,15 +164,21 @@ type Total struct {
 	Partial bool // the database has more admissions and waiting executions than were counted: both are lower bounds
 }
 
-// InUse returns the limits with units in use or with waiting executions, by namespace and name. It counts up to
-// [engine.MaxCounted] units and as many waiting executions of all limits.
+// InUse returns the limits with units in use or with waiting executions, by namespace and name. It counts the admissions
+// and the waiting executions of all limits, up to counted of both. 0 is [engine.MaxCounted]. With 60, it reads less than
+// 1,000 buffers of vacuumed tables: it counts the executions waiting for up to 60 keys, up to ten times as many.
 //
-// One statement; takes no locks.
-func InUse(ctx context.Context, eng *engine.Engine) ([]Total, error) {
+// Errors: [fferr.ErrInvalidInput]. One statement; takes no locks.
+func InUse(ctx context.Context, eng *engine.Engine, counted int) ([]Total, error) {
+	const op = "list limits in use"
+	if counted < 0 || counted > engine.MaxCounted {
+		return nil, core.Wrap(op, core.Invalid("counted", fmt.Sprintf("must be between 0 and %d", engine.MaxCounted)))
+	}
+	n := int32(cmp.Or(counted, engine.MaxCounted))
 	c := core.Of(eng)
-	rows, err := c.Q.ListLimitUse(ctx, c.Reader(), engine.MaxCounted)
+	rows, err := c.Q.ListLimitUse(ctx, c.Reader(), db.ListLimitUseParams{MaxCounted: n, MaxWaiting: min(10*n, engine.MaxCounted)})
 	if err != nil {
-		return nil, core.Wrap("list limits in use", err)
+		return nil, core.Wrap(op, err)
 	}
 	all := make([]Total, len(rows))
 	for i, row := range rows {

@@ -5579,6 +5579,10 @@ CREATE INDEX ffx_ff_waitpoint_pending_expires_idx ON ff_waitpoint_pending USING 
 
 CREATE INDEX ffx_ff_worker_registry_event_at_idx ON ff_worker_registry_event USING btree (event_at_ms);
 
+CREATE INDEX ffx_gate_limit_idx ON ffx_gate USING btree (namespace, limit_name, partition_key, gate_id) WHERE (limit_name IS NOT NULL);
+
+COMMENT ON INDEX ffx_gate_limit_idx IS 'The keys of a limit.';
+
 CREATE INDEX ffx_gate_use_open_idx ON ffx_gate_use USING btree (partition_key, gate_id, admitted_at_ms, execution_id) WHERE (NOT settled);
 
 COMMENT ON INDEX ffx_gate_use_open_idx IS 'The admissions that a count has to judge.';

@@ -23,7 +23,8 @@ const maxPages = 100
 
 // orders maps names to the orders of a listing.
 var orders = map[string]engine.ListOrder{
-	"newest": engine.NewestFirst, "oldest": engine.OldestFirst, "claim": engine.ClaimOrder, "id": engine.ByID,
+	"newest": engine.NewestFirst, "oldest": engine.OldestFirst, "claim": engine.ClaimOrder, "ended": engine.LastEnded,
+	"id": engine.ByID,
 }
 
 // listFlags has the flags of `ff execution list` as given.
@@ -45,7 +46,8 @@ func (a *app) executionListCommand() *cobra.Command {
 
 Namespaces, states, kinds, tags and lanes have no index: list reads executions one by one, up to a million in one
 run. If there are more, it prints how to continue. Use --since to read fewer. --worker, --instance,
---state active and --order claim, which needs --lane, read only matching executions.`,
+--state active and --order claim, which needs --lane, read only matching executions. --order ended,
+the last end first, reads only executions with the end that --state names.`,
 		Example: `  ff execution list --lane images --state failed --since 24h
   ff execution list --instance worker-7f9c
   ff execution list --lane images --order claim --limit 10
@@ -83,7 +85,7 @@ run. If there are more, it prints how to continue. Use --since to read fewer. --
 	flags := cmd.Flags()
 	flags.StringVar(&f.worker, "worker", "", "only leased by this worker")
 	flags.StringVar(&f.instance, "instance", "", "only leased by this worker instance")
-	flags.StringVar(&f.order, "order", "newest", "newest, oldest, claim or id")
+	flags.StringVar(&f.order, "order", "newest", "newest, oldest, claim, ended or id")
 	flags.StringVar(&f.after, "after", "", "continue after the cursor that a run with the same flags printed")
 	flags.IntVar(&f.limit, "limit", 50, "largest number to list, 0 for all")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
@@ -119,7 +121,7 @@ func (f *listFlags) filter(now time.Time) (filter engine.ExecutionFilter, err er
 	order, ok := orders[f.order]
 	switch {
 	case !ok:
-		return filter, &usageError{problem: fmt.Sprintf("--order: there is no order %q", f.order), next: "use newest, oldest, claim or id"}
+		return filter, &usageError{problem: fmt.Sprintf("--order: there is no order %q", f.order), next: "use newest, oldest, claim, ended or id"}
 	case f.limit < 0:
 		return filter, &usageError{problem: "--limit is negative"}
 	case f.state != "" && !slices.Contains(state.PublicStates(), state.PublicState(f.state)):

@@ -81,7 +81,7 @@ list reads flows one by one, up to a million in one run. Use --since to read few
 func (f *flowListFlags) filter(now time.Time) (filter engine.FlowFilter, err error) {
 	order, ok := orders[f.order]
 	switch {
-	case !ok || order == engine.ClaimOrder:
+	case !ok || order == engine.ClaimOrder || order == engine.LastEnded:
 		return filter, &usageError{problem: fmt.Sprintf("--order: there is no order %q", f.order), next: "use newest, oldest or id"}
 	case f.limit < 0:
 		return filter, &usageError{problem: "--limit is negative"}

@@ -112,6 +112,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT
         c.outcome,
+        c.attempt_index,
         c.worker_id,
         c.worker_instance_id,
         c.lease_expires_at_ms
@@ -124,13 +125,10 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS cur ON true
 LEFT JOIN LATERAL (
+    -- If there is an attempt of this index, it is the newest. A second lookup would cost as much as the execution's.
     SELECT t.outcome
-    FROM ff_attempt AS t
-    WHERE
-        t.partition_key = e.partition_key
-        AND t.execution_id = e.execution_id
-        AND t.attempt_index = e.attempt_index
-    LIMIT 1
+    FROM unnest(ARRAY[cur.outcome]) AS t (outcome)
+    WHERE cur.attempt_index = e.attempt_index
 ) AS p ON true
 WHERE
     (@namespace::text = '' OR e.ffx_namespace = @namespace::text)
@@ -300,6 +298,52 @@ ORDER BY
     r.created_at_ms,
     r.execution_id,
     r.partition_key
+LIMIT @page_size::integer;
+
+-- name: ListEndedKeys :many
+-- ListEndedKeys returns the executions of the newest completion events before one, with one of the outcomes and
+-- optionally of a namespace, the newest event first. max_ends events are examined. The row of the last of these has
+-- fits = false if the event is of another outcome or namespace. An execution that ended more than once has several rows.
+--
+-- Used by: engine.ListExecutions.
+-- Locks: none. Spans partitions.
+SELECT
+    o.event_id,
+    o.partition_key,
+    o.execution_id,
+    o.occurred_at_ms,
+    o.fits::boolean AS fits,
+    (o.nth = @max_ends::integer)::boolean AS is_last
+FROM (
+    SELECT
+        t.event_id,
+        t.partition_key,
+        t.execution_id,
+        t.occurred_at_ms,
+        (t.outcome = ANY (@outcomes::text[]) AND (@namespace::text = '' OR t.namespace = @namespace::text)) IS TRUE AS fits,
+        row_number() OVER (ORDER BY t.event_id DESC, t.partition_key DESC) AS nth
+    FROM (
+        SELECT
+            c.event_id,
+            c.partition_key,
+            c.execution_id,
+            c.occurred_at_ms,
+            c.outcome,
+            c.namespace
+        FROM ff_completion_event AS c
+        WHERE (c.event_id, c.partition_key) < (@before_event_id::bigint, @before_partition_key::smallint)
+        ORDER BY
+            c.event_id DESC,
+            c.partition_key DESC
+        LIMIT @max_ends::integer
+    ) AS t
+) AS o
+WHERE
+    o.fits
+    OR o.nth = @max_ends::integer
+ORDER BY
+    o.event_id DESC,
+    o.partition_key DESC
 LIMIT @page_size::integer;
 
 -- name: FindExecution :many

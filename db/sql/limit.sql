@@ -297,9 +297,8 @@ ORDER BY h.change DESC
 LIMIT 100;
 
 -- name: ListLimitKeys :many
--- ListLimitKeys examines a page of the keys in use, of all limits, and marks the keys of one limit as found. Only the
--- found keys have their use, counted up to 1,001 rows, and up to five executions with units in use, the longest first.
--- hold_until_ms is 0 for a key that is not held.
+-- ListLimitKeys returns a page of the keys of a limit, with their use, counted up to 1,001 rows, and up to five executions
+-- with units in use, the longest first. hold_until_ms is 0 for a key that is not held.
 --
 -- Used by: limit.Keys.
 -- Locks: none; spans partitions.
@@ -307,7 +306,6 @@ SELECT
     g.partition_key,
     g.gate_id,
     g.key,
-    coalesce(g.namespace = @namespace::text AND g.limit_name = @name::text, false)::boolean AS found,
     coalesce(g.next_at_ms, 0)::bigint AS next_at_ms,
     coalesce(CASE WHEN g.hold_until_ms > ffx_now_ms(sqlc.narg(now_ms)) THEN g.hold_until_ms END, 0)::bigint AS hold_until_ms,
     coalesce(g.hold_by, '')::text AS hold_by,
@@ -326,9 +324,7 @@ SELECT
                 LIMIT 1
             ) AS h
             WHERE
-                g.namespace = @namespace::text
-                AND g.limit_name = @name::text
-                AND t.partition_key = g.partition_key
+                t.partition_key = g.partition_key
                 AND t.gate_id = g.gate_id
                 AND t.held
             LIMIT 1001
@@ -339,10 +335,7 @@ SELECT
         FROM (
             SELECT
             FROM ffx_waiting AS w
-            WHERE
-                g.namespace = @namespace::text
-                AND g.limit_name = @name::text
-                AND w.gate_id = g.gate_id
+            WHERE w.gate_id = g.gate_id
             LIMIT 1001
         ) AS n
     )::bigint AS waiting,
@@ -361,10 +354,7 @@ SELECT
                     AND t.execution_id = w.execution_id
                 LIMIT 1
             ) AS e
-            WHERE
-                g.namespace = @namespace::text
-                AND g.limit_name = @name::text
-                AND w.gate_id = g.gate_id
+            WHERE w.gate_id = g.gate_id
             LIMIT 1001
         ) AS n
     ), 0)::bigint AS waiting_since_ms,
@@ -391,9 +381,7 @@ CROSS JOIN LATERAL (
             LIMIT 1
         ) AS e
         WHERE
-            g.namespace = @namespace::text
-            AND g.limit_name = @name::text
-            AND t.partition_key = g.partition_key
+            t.partition_key = g.partition_key
             AND t.gate_id = g.gate_id
             AND NOT t.settled
         ORDER BY
@@ -402,7 +390,10 @@ CROSS JOIN LATERAL (
         LIMIT 5
     ) AS n
 ) AS h
-WHERE (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
+WHERE
+    g.namespace = @namespace::text
+    AND g.limit_name = @name::text
+    AND (g.partition_key, g.gate_id) > (@after_partition_key::smallint, @after_gate_id::uuid)
 ORDER BY
     g.partition_key,
     g.gate_id
@@ -410,8 +401,9 @@ LIMIT @page_size;
 
 -- name: ListLimitUse :many
 -- ListLimitUse returns the limits with keys in use, with the units in use of the fullest key and the number of waiting
--- executions, among the first max_counted open admissions and the first max_counted waiting executions of all limits.
--- partial: there are more, so the numbers are lower bounds. A limit without both has no row.
+-- executions. Counted are the first max_counted open admissions, and for up to max_counted keys the first max_waiting
+-- waiting executions, of all limits. partial: there are more, so the numbers are lower bounds. A limit without both has
+-- no row.
 --
 -- Used by: limit.InUse.
 -- Locks: none; spans partitions.
@@ -433,40 +425,61 @@ WITH opened AS MATERIALIZED (
     LIMIT @max_counted::int
 ),
 queued AS MATERIALIZED (
-    -- Executions waiting for a limit.
+    -- Executions waiting for a limit or a budget.
     SELECT w.gate_id
     FROM ffx_waiting AS w
-    WHERE NOT w.is_budget
-    LIMIT @max_counted::int
+    ORDER BY
+        w.gate_id,
+        w.rank,
+        w.created_at_ms,
+        w.execution_id,
+        w.partition_key
+    LIMIT @max_waiting::int
 ),
-used AS (
-    -- Units in use by key.
+lines AS MATERIALIZED (
+    -- Keys with waiting executions, and one more than are counted.
     SELECT
-        o.partition_key,
-        o.gate_id,
-        sum(o.units) AS in_use,
-        0::bigint AS waiting
-    FROM opened AS o
-    CROSS JOIN LATERAL (
-        SELECT
-        FROM ff_exec_core AS e
-        WHERE
-            e.partition_key = o.execution_partition_key
-            AND e.execution_id = o.execution_id
-            AND e.ffx_admitted
-        LIMIT 1
-    ) AS h
-    GROUP BY
-        o.partition_key,
-        o.gate_id
-    UNION ALL
-    SELECT
-        get_byte(uuid_send(q.gate_id), 0)::smallint AS partition_key,
         q.gate_id,
-        0::numeric AS in_use,
         count(*) AS waiting
     FROM queued AS q
     GROUP BY q.gate_id
+    ORDER BY q.gate_id
+    LIMIT sqlc.arg(max_counted)::int + 1
+),
+used AS MATERIALIZED (
+    -- Units in use and waiting executions by key.
+    SELECT
+        n.partition_key,
+        n.gate_id,
+        sum(n.in_use) AS in_use,
+        sum(n.waiting) AS waiting
+    FROM (
+        SELECT
+            o.partition_key,
+            o.gate_id,
+            o.units AS in_use,
+            0::bigint AS waiting
+        FROM opened AS o
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM ff_exec_core AS e
+            WHERE
+                e.partition_key = o.execution_partition_key
+                AND e.execution_id = o.execution_id
+                AND e.ffx_admitted
+            LIMIT 1
+        ) AS h
+        UNION ALL
+        SELECT
+            get_byte(uuid_send(l.gate_id), 0)::smallint AS partition_key,
+            l.gate_id,
+            0::bigint AS in_use,
+            l.waiting
+        FROM (SELECT t.gate_id, t.waiting FROM lines AS t LIMIT @max_counted::int) AS l
+    ) AS n
+    GROUP BY
+        n.partition_key,
+        n.gate_id
 )
 SELECT
     g.namespace,
@@ -475,7 +488,8 @@ SELECT
     sum(u.waiting)::bigint AS waiting,
     (
         (SELECT count(*) FROM opened) >= @max_counted::int
-        OR (SELECT count(*) FROM queued) >= @max_counted::int
+        OR (SELECT count(*) FROM queued) >= @max_waiting::int
+        OR (SELECT count(*) FROM lines) > @max_counted::int
     )::boolean AS partial
 FROM used AS u
 CROSS JOIN LATERAL (

@@ -133,6 +133,14 @@ COMMENT ON COLUMN ffx_gate.hold_since_ms IS
 COMMENT ON COLUMN ffx_gate.hold_by IS
     'Who holds the key: an execution, or what an operator says, at most 1,024 bytes; empty: unknown; NULL: the key is not held.';
 
+-- None of its columns changes, so updates of a key stay heap-only.
+CREATE INDEX ffx_gate_limit_idx
+ON ffx_gate (namespace, limit_name, partition_key, gate_id)
+WHERE limit_name IS NOT NULL;
+
+COMMENT ON INDEX ffx_gate_limit_idx IS
+    'The keys of a limit.';
+
 CREATE TABLE ffx_gate_use (
     partition_key smallint NOT NULL,
     gate_id uuid NOT NULL,

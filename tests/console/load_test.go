@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -76,16 +77,33 @@ func (w *world) recorded(t *testing.T) *recorder {
 	return &log
 }
 
-// bounds returns how many statements a page may need, and how many buffers each of them. The pages of an execution also explain
-// it. A list by filter examines 1,000 executions at a time until its page is full.
-func bounds(page string) (statements, buffers int) {
+// maxBuffers is the largest number of buffers a statement of a page reads.
+const maxBuffers = 1000
+
+// statements returns how many statements a page may need. The pages of an execution also explain it, by six.
+func statements(page string) int {
 	switch page {
 	case "execution", "waiting", "asking":
-		return 10, 1000
-	case "failures", "many":
-		return 16, 20000
+		return 4 + 6
 	}
-	return 5, 1000
+	return 5
+}
+
+// searches returns paths of lists by filters, and of counts, which match few executions or many.
+func searches() map[string]string {
+	paths := make(map[string]string)
+	for i, filter := range []string{
+		"kind=none", "kind=broken", "kind=lonely", "state=failed", "state=active", "state=delayed&lane=mail", "tag=test.many%3D3", "instance=none", "worker=none",
+		"since=1h",
+	} {
+		paths[fmt.Sprint("search ", i)] = "executions?" + filter
+		paths[fmt.Sprint("count ", i)] = "executions/many?" + filter
+		if !strings.Contains(filter, "none") || i == 0 {
+			paths[fmt.Sprint("failures ", i)] = "executions?group=failures&" + filter
+		}
+	}
+	paths["search flows"] = "flows?kind=none"
+	return paths
 }
 
 // A page needs few statements.
@@ -98,7 +116,7 @@ func TestPagesNeedFewStatements(t *testing.T) {
 		log.take()
 		status, _ := w.get(t, path)
 		sent := log.take()
-		if want, _ := bounds(name); status != http.StatusOK || len(sent) > want {
+		if want := statements(name); status != http.StatusOK || len(sent) > want {
 			t.Errorf("%s: status %d with %d statements, want at most %d:", name, status, len(sent), want)
 			for _, s := range sent {
 				t.Log(strings.SplitN(s.sql, "\n", 2)[0])
@@ -182,6 +200,8 @@ func TestLiveRowsNameNoReader(t *testing.T) {
 // Pages cost the same on a large database: each statement has an index or a bound. A soak creates 1,000,000 executions.
 func TestPagesAreBoundedOnALargeDatabase(t *testing.T) {
 	w := newWorld(t, "Ada")
+	pages := w.pages()
+	maps.Copy(pages, searches())
 	w.grow(t, soak.Size(t, 2_000, 1_000_000))
 	log := w.recorded(t)
 	w.get(t, "lanes")
@@ -190,7 +210,7 @@ func TestPagesAreBoundedOnALargeDatabase(t *testing.T) {
 		// As autovacuum does: before, a million entries of the queue and the claimed ones are looked up in the table.
 		_, err := w.pool.Exec(t.Context(), map[bool]string{false: "VACUUM", true: "VACUUM ANALYZE"}[analyzed])
 		must(t, err)
-		for name, path := range w.pages() {
+		for name, path := range pages {
 			log.take()
 			var times []time.Duration
 			for range soak.Size(t, 1, 100) {
@@ -204,10 +224,12 @@ func TestPagesAreBoundedOnALargeDatabase(t *testing.T) {
 			slices.Sort(times)
 			sent := log.take()
 			most := 0
-			_, allowed := bounds(name)
+			if n, want := len(sent)/len(times), statements(name); n > want {
+				t.Errorf("%s, analyzed %t: %d statements, want at most %d", name, analyzed, n, want)
+			}
 			for _, s := range sent[:len(sent)/len(times)] {
 				n := w.buffers(t, s)
-				if most = max(most, n); n > allowed {
+				if most = max(most, n); n > maxBuffers {
 					t.Errorf("%s, analyzed %t: %d buffers by %s", name, analyzed, n, s.sql)
 				}
 			}
@@ -230,8 +252,9 @@ func (w *world) grow(t *testing.T, n int) {
 			case 1:
 				specs[i].DelayUntil = time.Now().Add(time.Hour)
 			case 2:
-				specs[i].Kind = "broken"
-				specs[i].Lane = "mail"
+				specs[i] = broken.Spec("many")
+			case 3, 4: // one of each key runs
+				specs[i] = keyed.Spec(fmt.Sprint(begun + i - i%10))
 			}
 		}
 		outcomes, err := w.eng.CreateExecutions(t.Context(), specs)

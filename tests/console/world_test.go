@@ -42,6 +42,9 @@ var (
 		Name: "hold", Lane: "sync", Limits: []engine.Limit[string]{engine.Concurrency[string](1).Per("tenant", func(s string) string { return s })},
 	}
 	lonely = engine.Kind[string, string]{Name: "lonely", Lane: "nobody"}
+	keyed  = engine.Kind[string, string]{
+		Name: "keyed", Lane: "nobody", Limits: []engine.Limit[string]{engine.Concurrency[string](1).Per("number", func(s string) string { return s })},
+	}
 )
 
 // world is a database with work in every state, a running worker, and the console.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flowfabric/flowfabric-go/engine"
 	"github.com/flowfabric/flowfabric-go/id"
+	"github.com/flowfabric/flowfabric-go/operator"
 	"github.com/flowfabric/flowfabric-go/state"
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
@@ -381,6 +382,12 @@ func TestListExecutionsRefusesImpossibleFilters(t *testing.T) {
 		_, err := f.ListExecutions(t.Context(), filter, "", 0)
 		fixture.WantInputError(t, err, field)
 	}
+	for field, filter := range map[string]engine.ExecutionFilter{
+		"order": {Order: engine.LastEnded, Worker: "a"}, "state": {Order: engine.LastEnded, State: state.PublicActive},
+	} {
+		_, err := f.ListExecutions(t.Context(), filter, "", 0)
+		fixture.WantInputError(t, err, field)
+	}
 	// A cursor is that of one filter and order.
 	for range 2 {
 		f.Create(t)
@@ -392,6 +399,87 @@ func TestListExecutionsRefusesImpossibleFilters(t *testing.T) {
 	for _, filter := range []engine.ExecutionFilter{{}, {Lane: f.Lane}, {Lane: f.Lane, Kind: "test", Order: engine.ClaimOrder}} {
 		_, err := f.ListExecutions(t.Context(), filter, page.Next, 1)
 		fixture.WantInputError(t, err, "after")
+	}
+}
+
+// Ended executions are listed by their last end, however they ended. What no completion event reports isn't listed.
+func TestListExecutionsByTheirLastEnd(t *testing.T) {
+	f := fixture.NewCloned(t)
+	claimed := f.StartMany(t, 6)
+	failure := engine.Failure{Message: "x", Class: "permanent"}
+	f.Fail(t, claimed[4].Lease, failure)
+	f.Fail(t, claimed[1].Lease, failure)
+	f.Fail(t, claimed[3].Lease, failure)
+	err := cmp.Or(
+		f.CompleteExecution(t.Context(), claimed[0].Lease, nil), f.CancelExecution(t.Context(), engine.CancelSpec{ID: claimed[5].ID}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []int{4, 3} {
+		if _, err := operator.Replay(t.Context(), f.Engine, claimed[x].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Fail(t, f.ClaimOne(t).Lease, failure) // number 3, the older one
+	failed := engine.ExecutionFilter{State: state.PublicFailed, Order: engine.LastEnded}
+	want := func(filter engine.ExecutionFilter, limit int, numbers ...int) {
+		t.Helper()
+		var ids []id.ExecutionID
+		for _, n := range numbers {
+			ids = append(ids, claimed[n].ID)
+		}
+		if got := listAll(t, f.Engine, filter, limit); !slices.Equal(got, ids) {
+			t.Errorf("%+v, limit %d: %v, want %v", filter, limit, got, ids)
+		}
+	}
+	for _, limit := range []int{0, 4, 5} {
+		want(engine.ExecutionFilter{Order: engine.LastEnded}, limit, 3, 5, 0, 1)
+		want(failed, limit, 3, 1)
+	}
+	for _, limit := range []int{1, 2, 3} { // number 3 is on a later page again
+		want(engine.ExecutionFilter{Order: engine.LastEnded}, limit, 3, 5, 0, 3, 1)
+	}
+	want(engine.ExecutionFilter{Order: engine.LastEnded, State: state.PublicCancelled, Lane: f.Lane}, 0, 5)
+	want(engine.ExecutionFilter{Order: engine.LastEnded, Namespace: "other"}, 0)
+	want(engine.ExecutionFilter{Order: engine.LastEnded, Lane: "other"}, 0)
+	few := failed
+	few.Examined = 1
+	want(few, 0, 3, 3, 1)
+
+	// A page reads so many ends and no more, and says where it stopped.
+	f.Exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms)
+		SELECT 0, gen_random_uuid(), 'success', 1 FROM generate_series(1, $1::integer)`, engine.MaxExaminedEnds)
+	page, err := f.ListExecutions(t.Context(), failed, "", 10)
+	if err != nil || len(page.Items) != 0 || page.Next == "" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	want(failed, 0, 3, 1)
+	f.Exec(t, "DELETE FROM ff_completion_event")
+	want(failed, 0)
+}
+
+// A page with a small bound examines the executions in steps, and the leases of a worker if they are few.
+func TestListExecutionsInSmallSteps(t *testing.T) {
+	f := fixture.NewCloned(t)
+	f.StartMany(t, 450)
+	for _, filter := range []engine.ExecutionFilter{
+		{Examined: 400, Kind: "other", Order: engine.NewestFirst}, {Examined: 400, Instance: "other", Order: engine.OldestFirst},
+	} {
+		page, err := f.ListExecutions(t.Context(), filter, "", 50)
+		if err != nil || len(page.Items) != 0 || page.Next == "" {
+			t.Errorf("%+v: %d, %q, %v", filter, len(page.Items), page.Next, err)
+		}
+		page, err = f.ListExecutions(t.Context(), filter, page.Next, 50)
+		if err != nil || len(page.Items) != 0 || page.Next != "" {
+			t.Errorf("%+v, the rest: %d, %q, %v", filter, len(page.Items), page.Next, err)
+		}
+	}
+	for _, filter := range []engine.ExecutionFilter{{State: state.PublicActive}, {Instance: f.Worker().Instance}} {
+		filter.Examined = 300
+		if got := listAll(t, f.Engine, filter, 70); len(got) != 450 {
+			t.Errorf("%+v: %d", filter, len(got))
+		}
 	}
 }
 

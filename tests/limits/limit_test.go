@@ -46,6 +46,12 @@ func TestKeysLimitApart(t *testing.T) {
 		t.Errorf("%+v", uses)
 	}
 	wantInUse(t, f, limit.Total{Name: limit.Name{Namespace: "default", Name: "sync/tenant"}, InUse: 2, Waiting: 3})
+	few, err := limit.InUse(t.Context(), f.Engine, 1)
+	if err != nil || len(few) != 1 || few[0].InUse != 1 || few[0].Waiting != 3 || !few[0].Partial {
+		t.Errorf("one unit and one key: %+v, %v", few, err)
+	}
+	_, err = limit.InUse(t.Context(), f.Engine, engine.MaxCounted+1)
+	fixture.WantInputError(t, err, "counted")
 	complete(t, f, running...)
 	complete(t, f, wantClaimable(t, f, 2, "after the first have ended")...)
 	complete(t, f, wantClaimable(t, f, 1, "the last")...)
@@ -55,7 +61,7 @@ func TestKeysLimitApart(t *testing.T) {
 // wantInUse compares the limits in use.
 func wantInUse(t *testing.T, f *fixture.Fixture, want ...limit.Total) {
 	t.Helper()
-	if got, err := limit.InUse(t.Context(), f.Engine); err != nil || !slices.Equal(got, want) {
+	if got, err := limit.InUse(t.Context(), f.Engine, 0); err != nil || !slices.Equal(got, want) {
 		t.Errorf("in use: %+v, %v, want %+v", got, err, want)
 	}
 }
