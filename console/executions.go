@@ -54,8 +54,8 @@ func (p *executionsPage) Words() string { return wordsOf(p.Form) }
 // Leased reports whether the filter selects executions of a worker.
 func (p *executionsPage) Leased() bool { return p.Form.Has("worker") || p.Form.Has("instance") }
 
-// Ends returns the number of ends among which failures are looked for.
-func (*executionsPage) Ends() int { return engine.MaxExaminedEnds }
+// Ends returns the number of ends among which [engine.LastEnded] looks for failures.
+func (*executionsPage) Ends() int { return 2 * engine.MaxExamined }
 
 // executions lists executions by filter, the newest first, or groups the last failures.
 func (c *console) executions(r *request) (view, error) {

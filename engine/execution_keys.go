@@ -189,7 +189,7 @@ var endOutcomes = map[state.PublicState][]string{
 // which the examined ones end, or nil if n executions were found or no event is left.
 func (e *Engine) endedKeys(ctx context.Context, f *ExecutionFilter, after *listKey, n int) (keys *heldKeys, end *listKey, err error) {
 	params := db.ListEndedKeysParams{
-		BeforeEventID: math.MaxInt64, MaxEnds: MaxExaminedEnds, PageSize: int32(n), Namespace: string(f.Namespace), Outcomes: endOutcomes[f.State],
+		BeforeEventID: math.MaxInt64, MaxEnds: 2 * MaxExamined, PageSize: int32(n), Namespace: string(f.Namespace), Outcomes: endOutcomes[f.State],
 	}
 	for s := range endOutcomes {
 		if f.State == "" {

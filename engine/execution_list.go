@@ -66,8 +66,8 @@ const (
 //   - No field, or Partition alone: a page examines only the listed executions.
 //   - Worker, Instance or the state active: a page examines leases, up to 50,000, or ten times Examined.
 //   - ClaimOrder: a page examines the lane's queue.
-//   - LastEnded, with a state or a namespace: a page examines the last [MaxExaminedEnds] ends, and the executions among
-//     them that ended so.
+//   - LastEnded: a page examines the last ends, twice [MaxExamined], and the executions among them that ended in the
+//     filter's state and namespace.
 //   - CreatedFrom and CreatedBefore with NewestFirst or OldestFirst: a page examines ids made then, give or take ten
 //     minutes. Executions whose id has another time, made by a caller or with [ExecutionSpec.CreatedAt], are listed only
 //     by ByID.
@@ -98,9 +98,6 @@ type TagFilter struct{ Key, Value string }
 
 // MaxExamined is the largest number of executions examined for a filtered page.
 const MaxExamined = 10_000
-
-// MaxExaminedEnds is the number of ends examined for a page with [LastEnded].
-const MaxExaminedEnds = 20_000
 
 // A page that examines at most leanExamined executions looks leanChunk of them up with each statement.
 const (

@@ -449,7 +449,7 @@ func TestListExecutionsByTheirLastEnd(t *testing.T) {
 
 	// A page reads so many ends and no more, and says where it stopped.
 	f.Exec(t, `INSERT INTO ff_completion_event (partition_key, execution_id, outcome, occurred_at_ms)
-		SELECT 0, gen_random_uuid(), 'success', 1 FROM generate_series(1, $1::integer)`, engine.MaxExaminedEnds)
+		SELECT 0, gen_random_uuid(), 'success', 1 FROM generate_series(1, $1::integer)`, 2*engine.MaxExamined)
 	page, err := f.ListExecutions(t.Context(), failed, "", 10)
 	if err != nil || len(page.Items) != 0 || page.Next == "" {
 		t.Errorf("%+v, %v", page, err)
