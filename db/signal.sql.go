@@ -156,13 +156,32 @@ func (q *Queries) DeliverSignalTo(ctx context.Context, db DBTX, arg DeliverSigna
 const deliverSignals = `-- name: DeliverSignals :many
 WITH input AS (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id,
-        unnest($4::text[]) AS signal,
-        unnest($5::bytea[]) AS payload,
-        unnest($6::bigint[]) AS dedup_ttl_ms,
-        generate_series(0, cardinality($3::uuid[]) - 1) AS ord
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::text[]) AS signal,
+        unnest($4::bytea[]) AS payload,
+        unnest($5::bigint[]) AS dedup_ttl_ms,
+        generate_series(0, cardinality($2::uuid[]) - 1) AS ord
+),
+ended AS MATERIALIZED (
+    -- The waits that signals have ended.
+    SELECT
+        d.place,
+        d.id,
+        d.lane
+    FROM ffx_end_waits(
+        $1::smallint[], $2::uuid[], ($3::text[])::jsonb[], $4::bytea[],
+        $5::bigint[], $6::bigint
+    ) AS d (place, id, lane)
 )
+SELECT
+    e.place::integer AS ord,
+    'accepted'::text AS result,
+    e.id::text AS signal_id,
+    'satisfied'::text AS effect,
+    e.lane::text AS lane
+FROM ended AS e
+UNION ALL
 SELECT
     i.ord::integer AS ord,
     coalesce(d.delivered ->> 'result', '')::text AS result,
@@ -173,19 +192,20 @@ FROM input AS i
 CROSS JOIN LATERAL (
     SELECT ffx_deliver(
         i.partition_key, i.execution_id, NULL, NULL, i.signal::jsonb, i.payload, i.dedup_ttl_ms, NULL, NULL,
-        $1::bigint
+        $6::bigint
     ) AS delivered
     OFFSET 0
 ) AS d
+WHERE i.ord NOT IN (SELECT e.place FROM ended AS e)
 `
 
 type DeliverSignalsParams struct {
-	NowMs         *int64
 	PartitionKeys []int16
 	ExecutionIDs  []pgtype.UUID
 	Signals       []string
 	Payloads      [][]byte
 	DedupTtlsMs   []int64
+	NowMs         *int64
 }
 
 type DeliverSignalsRow struct {
@@ -197,18 +217,19 @@ type DeliverSignalsRow struct {
 }
 
 // DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
-// refusal of one has no effect on the others.
+// refusal of one has no effect on the others. The executions are sorted. Signals that end a wait for one signal are
+// delivered together, before the others.
 //
 // Used by: engine.SignalEach.
 // Locks: L1 held; L2 new (the steps of ended waits); L5 waits (waitpoints FOR UPDATE); L7 new.
 func (q *Queries) DeliverSignals(ctx context.Context, db DBTX, arg DeliverSignalsParams) ([]DeliverSignalsRow, error) {
 	rows, err := db.Query(ctx, deliverSignals,
-		arg.NowMs,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
 		arg.Signals,
 		arg.Payloads,
 		arg.DedupTtlsMs,
+		arg.NowMs,
 	)
 	if err != nil {
 		return nil, err

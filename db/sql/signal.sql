@@ -22,7 +22,8 @@ FROM (
 
 -- name: DeliverSignals :many
 -- DeliverSignals is DeliverSignal by name for many signals, in array order; ord (from 0) is the input position. The
--- refusal of one has no effect on the others.
+-- refusal of one has no effect on the others. The executions are sorted. Signals that end a wait for one signal are
+-- delivered together, before the others.
 --
 -- Used by: engine.SignalEach.
 -- Locks: L1 held; L2 new (the steps of ended waits); L5 waits (waitpoints FOR UPDATE); L7 new.
@@ -34,7 +35,26 @@ WITH input AS (
         unnest(@payloads::bytea[]) AS payload,
         unnest(@dedup_ttls_ms::bigint[]) AS dedup_ttl_ms,
         generate_series(0, cardinality(@execution_ids::uuid[]) - 1) AS ord
+),
+ended AS MATERIALIZED (
+    -- The waits that signals have ended.
+    SELECT
+        d.place,
+        d.id,
+        d.lane
+    FROM ffx_end_waits(
+        @partition_keys::smallint[], @execution_ids::uuid[], (@signals::text[])::jsonb[], @payloads::bytea[],
+        @dedup_ttls_ms::bigint[], sqlc.narg(now_ms)::bigint
+    ) AS d (place, id, lane)
 )
+SELECT
+    e.place::integer AS ord,
+    'accepted'::text AS result,
+    e.id::text AS signal_id,
+    'satisfied'::text AS effect,
+    e.lane::text AS lane
+FROM ended AS e
+UNION ALL
 SELECT
     i.ord::integer AS ord,
     coalesce(d.delivered ->> 'result', '')::text AS result,
@@ -48,7 +68,8 @@ CROSS JOIN LATERAL (
         sqlc.narg(now_ms)::bigint
     ) AS delivered
     OFFSET 0
-) AS d;
+) AS d
+WHERE i.ord NOT IN (SELECT e.place FROM ended AS e);
 
 -- name: DeliverSignalTo :one
 -- DeliverSignalTo is DeliverSignal by name to the execution with a business key. No row: no execution has the key.

@@ -86,6 +86,7 @@ var table = []object{
 	{Function, "ffx_deliver(smallint, uuid, uuid, bytea, jsonb, bytea, bigint, bigint, bigint, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_earlier_signal(smallint, uuid, uuid, jsonb, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_early_signals(smallint, uuid, jsonb, jsonb, jsonb)", "", "", "EXECUTE", ""},
+	{Function, "ffx_end_waits(smallint[], uuid[], jsonb[], bytea[], bigint[], bigint)", "", "EXECUTE", "", "EXECUTE"},
 	{Function, "ffx_flow_key(uuid)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_give_turn(smallint, uuid, bigint, smallint, uuid, bigint)", "", "EXECUTE", "EXECUTE", "EXECUTE"},
 	{Function, "ffx_interrupt_attempt(smallint, uuid, integer, jsonb, bigint)", "", "", "EXECUTE", ""},

@@ -213,7 +213,7 @@ func (d *database) call(rights rightSet, name string, byTrigger bool) error {
 }
 
 var (
-	inserted = regexp.MustCompile(`(?s)INSERT INTO (?:%1\$I\.)?(ffx?_\w+)(.*?);|INSERT INTO (?:%1\$I\.)?(ffx?_\w+)(.*)`)
+	inserted = regexp.MustCompile(`^(?:%1\$I\.)?(ffx?_\w+)`)
 	written  = regexp.MustCompile(`(UPDATE|DELETE FROM) (?:%1\$I\.)?(ffx?_\w+)`)
 	from     = regexp.MustCompile(`(?:FROM|JOIN) (?:%1\$I\.)?(ffx?_\w+)`)
 	called   = regexp.MustCompile(`\b(ffx?_\w+)\(`)
@@ -222,11 +222,14 @@ var (
 // block adds the rights of a function in PL/pgSQL, by the text: some statements are made at run time.
 func (d *database) block(rights rightSet, text string) error {
 	var needed [][2]string
-	for _, m := range inserted.FindAllStringSubmatch(text, -1) {
-		name, rest := m[1]+m[3], m[2]+m[4]
-		needed = append(needed, [2]string{name, "INSERT"}, [2]string{name, "SELECT"})
-		if strings.Contains(rest, "DO UPDATE") {
-			needed = append(needed, [2]string{name, "UPDATE"})
+	for _, insert := range strings.Split(text, "INSERT INTO ")[1:] { // one statement may have several
+		m := inserted.FindStringSubmatch(insert)
+		if m == nil {
+			continue
+		}
+		needed = append(needed, [2]string{m[1], "INSERT"}, [2]string{m[1], "SELECT"})
+		if statement, _, _ := strings.Cut(insert, ";"); strings.Contains(statement, "DO UPDATE") {
+			needed = append(needed, [2]string{m[1], "UPDATE"})
 		}
 	}
 	for _, m := range written.FindAllStringSubmatch(text, -1) {
