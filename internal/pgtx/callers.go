@@ -13,8 +13,8 @@ import (
 // In a caller's transaction the statements of this library need its planner settings as much as in a transaction of the
 // library: with old statistics, or settings made for a report, a plan may read a table for each of a thousand rows. So
 // they run between two statements: the first saves and replaces the caller's settings, and the second restores them.
-// Both travel with statements sent anyway, and so does the savepoint. A failure in between goes back to an earlier savepoint, or fails the
-// transaction: then the server restores the caller's settings.
+// Both travel with statements sent anyway, and so does the savepoint. A failure in between goes back to an earlier
+// savepoint, or fails the transaction: then the server restores the caller's settings.
 
 // planned are the settings for a caller's transaction. enable_nestloop and the later ones are on by default, and only a
 // caller turns them off.
@@ -86,7 +86,7 @@ func InCallers[T any](ctx context.Context, outer pgx.Tx, fn func(tx pgx.Tx) (T, 
 	if err := Refusal(outer); err != nil {
 		return none, err
 	}
-	tx, released := &openingTx{Tx: outer, ctx: ctx}, false
+	tx, released := &openingTx{Tx: outer}, false
 	defer func() { // also after a panic
 		if tx.set && !released {
 			rollbackToSavepoint(outer)
@@ -152,12 +152,7 @@ func ReadInCallers(ctx context.Context, tx pgx.Tx, steps ...Step) error {
 }
 
 func (c callersTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	rows, err := c.Query(ctx, sql, args...)
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	rows.Close()
-	return rows.CommandTag(), rows.Err()
+	return tagOf(c.Query(ctx, sql, args...))
 }
 
 func (c callersTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -166,19 +161,13 @@ func (c callersTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	batch.Queue(sql, args...)
 	batch.Queue(putBackSettings)
 	results := c.tx.SendBatch(ctx, &batch)
-	_, err := results.Exec()
-	var rows pgx.Rows
-	if err == nil {
-		rows, err = results.Query()
-	}
-	if err != nil {
+	if _, err := results.Exec(); err != nil {
 		_ = results.Close() // says the same
 		return nil, err
 	}
-	return &committedRows{Rows: rows, results: results}, nil
+	return rowsOf(results)
 }
 
 func (c callersTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := c.Query(ctx, sql, args...)
-	return singleRow{rows: rows, err: err}
+	return rowOf(c.Query(ctx, sql, args...))
 }

@@ -14,29 +14,18 @@ import (
 type implicitTx struct{ r *Runner }
 
 func (c implicitTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	rows, err := c.Query(ctx, sql, args...)
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	rows.Close()
-	return rows.CommandTag(), rows.Err()
+	return tagOf(c.Query(ctx, sql, args...))
 }
 
 func (c implicitTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	var batch pgx.Batch
 	batch.Queue(sql, args...)
 	results := c.SendBatch(ctx, &batch)
-	rows, err := results.Query()
-	if err != nil {
-		_ = results.Close() // says the same
-		return nil, err
-	}
-	return &committedRows{Rows: rows, results: results}, nil
+	return rowsOf(results)
 }
 
 func (c implicitTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := c.Query(ctx, sql, args...)
-	return singleRow{rows: rows, err: err}
+	return rowOf(c.Query(ctx, sql, args...))
 }
 
 // SendBatch sends the settings and the batch, and returns the results of the batch alone.
@@ -129,62 +118,3 @@ func (u unsent) QueryRow() pgx.Row { return singleRow{err: u.err} }
 func (u unsent) Close() error { return u.err }
 
 func (unsent) Tx() pgx.Tx { return nil }
-
-// committedRows ends without an error only after the commit of the implicit transaction: the server sends the last row
-// earlier.
-type committedRows struct {
-	pgx.Rows
-	results pgx.BatchResults
-	closed  bool
-	err     error
-}
-
-func (r *committedRows) Next() bool {
-	if r.Rows.Next() {
-		return true
-	}
-	r.Close()
-	return false
-}
-
-func (r *committedRows) Close() {
-	if r.closed {
-		return
-	}
-	r.closed = true
-	r.Rows.Close()
-	r.err = r.Rows.Err()
-	if err := r.results.Close(); r.err == nil {
-		r.err = err
-	}
-}
-
-func (r *committedRows) Err() error {
-	if r.closed {
-		return r.err
-	}
-	return r.Rows.Err()
-}
-
-type singleRow struct {
-	rows pgx.Rows
-	err  error
-}
-
-func (r singleRow) Scan(dest ...any) error {
-	if r.err != nil {
-		return r.err
-	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(dest...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
-}

@@ -66,12 +66,7 @@ func (t *lateTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 		}
 	}
 	t.hasBegun = true
-	rows, err := results.Query()
-	if err != nil {
-		_ = results.Close() // says the same
-		return nil, err
-	}
-	return &committedRows{Rows: rows, results: results}, nil
+	return rowsOf(results)
 }
 
 // hasOptions reports whether the first argument of a statement is an option, which a batch doesn't take.
@@ -90,20 +85,14 @@ func (t *lateTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	if t.tx != nil {
 		return t.tx.Exec(ctx, sql, args...)
 	}
-	rows, err := t.Query(ctx, sql, args...)
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	rows.Close()
-	return rows.CommandTag(), rows.Err()
+	return tagOf(t.Query(ctx, sql, args...))
 }
 
 func (t *lateTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if t.tx != nil {
 		return t.tx.QueryRow(ctx, sql, args...)
 	}
-	rows, err := t.Query(ctx, sql, args...)
-	return singleRow{rows: rows, err: err}
+	return rowOf(t.Query(ctx, sql, args...))
 }
 
 func (t *lateTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {

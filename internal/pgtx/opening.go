@@ -11,9 +11,8 @@ import (
 // and the settings, in the same round trip.
 type openingTx struct {
 	pgx.Tx
-	ctx    context.Context // for methods without one
-	opened bool            // the savepoint was sent
-	set    bool            // the savepoint exists
+	opened bool // the savepoint was sent
+	set    bool // the savepoint exists
 }
 
 // open sets the savepoint alone, for a call that doesn't travel in a batch.
@@ -61,32 +60,15 @@ func (t *openingTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	var batch pgx.Batch
 	batch.Queue(sql, args...)
 	results := t.SendBatch(ctx, &batch)
-	rows, err := results.Query()
-	if err != nil {
-		_ = results.Close() // says the same
-		return nil, err
-	}
-	return &committedRows{Rows: rows, results: results}, nil
+	return rowsOf(results)
 }
 
 func (t *openingTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if t.opened {
-		return t.Tx.Exec(ctx, sql, args...)
-	}
-	rows, err := t.Query(ctx, sql, args...)
-	if err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	rows.Close()
-	return rows.CommandTag(), rows.Err()
+	return tagOf(t.Query(ctx, sql, args...))
 }
 
 func (t *openingTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if t.opened {
-		return t.Tx.QueryRow(ctx, sql, args...)
-	}
-	rows, err := t.Query(ctx, sql, args...)
-	return singleRow{rows: rows, err: err}
+	return rowOf(t.Query(ctx, sql, args...))
 }
 
 func (t *openingTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
@@ -109,12 +91,3 @@ func (t *openingTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	}
 	return t.Tx.Begin(ctx)
 }
-
-func (t *openingTx) LargeObjects() pgx.LargeObjects {
-	_ = t.open(t.ctx) // a failure is the next statement's too
-	return t.Tx.LargeObjects()
-}
-
-// Conn returns the connection. A statement sent to it directly is not behind the savepoint, unless another one was sent
-// before.
-func (t *openingTx) Conn() *pgx.Conn { return t.Tx.Conn() }
