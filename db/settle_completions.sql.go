@@ -543,16 +543,16 @@ SELECT
     i.outcome,
     e.ffx_namespace,
     e.ffx_instance_tag,
-    $1::bigint,
-    CASE WHEN i.dispatched THEN $1::bigint END
+    e.ended_at_ms,
+    CASE WHEN i.dispatched THEN e.ended_at_ms END
 FROM (
     SELECT
-        unnest($2::smallint[]) AS partition_key,
-        unnest($3::uuid[]) AS execution_id,
-        unnest($4::text[]) AS outcome,
-        unnest($5::boolean[]) AS dispatched,
-        generate_subscripts($3::uuid[], 1) AS ord
-    LIMIT cardinality($3::uuid[])
+        unnest($1::smallint[]) AS partition_key,
+        unnest($2::uuid[]) AS execution_id,
+        unnest($3::text[]) AS outcome,
+        unnest($4::boolean[]) AS dispatched,
+        generate_subscripts($2::uuid[], 1) AS ord
+    LIMIT cardinality($2::uuid[])
 ) AS i
 CROSS JOIN LATERAL (
     SELECT
@@ -560,7 +560,8 @@ CROSS JOIN LATERAL (
         t.execution_id,
         t.flow_id,
         t.ffx_namespace,
-        t.ffx_instance_tag
+        t.ffx_instance_tag,
+        coalesce($5::bigint, t.ffx_last_mutation_at_ms) AS ended_at_ms
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key
@@ -571,14 +572,15 @@ ORDER BY i.ord
 `
 
 type InsertCompletionEventsParams struct {
-	NowMs         int64
 	PartitionKeys []int16
 	ExecutionIDs  []pgtype.UUID
 	Outcomes      []string
 	Dispatched    []bool
+	NowMs         *int64
 }
 
 // InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before downstream.
+// Without now_ms they have the time of the execution's last change, its end by a statement before.
 // Their dependents are resolved already, so the events are inserted as dispatched, except the ones whose dispatched
 // flag is false, which upkeep.DispatchCompletions resolves.
 //
@@ -592,11 +594,11 @@ type InsertCompletionEventsParams struct {
 // Locks: L7 new.
 func (q *Queries) InsertCompletionEvents(ctx context.Context, db DBTX, arg InsertCompletionEventsParams) error {
 	_, err := db.Exec(ctx, insertCompletionEvents,
-		arg.NowMs,
 		arg.PartitionKeys,
 		arg.ExecutionIDs,
 		arg.Outcomes,
 		arg.Dispatched,
+		arg.NowMs,
 	)
 	return err
 }

@@ -268,7 +268,7 @@ func (r rewriter) heal(ctx context.Context, k keys, nowMs int64) error {
 		return err
 	}
 	healed := db.HealEndedParams{NowMs: nowMs}
-	events := db.InsertCompletionEventsParams{NowMs: nowMs}
+	events := db.InsertCompletionEventsParams{NowMs: &nowMs}
 	for i := range rows {
 		row := &rows[i]
 		key := pgtype.UUID{Bytes: row.ExecutionID, Valid: true}

@@ -398,6 +398,7 @@ WHERE
 
 -- name: InsertCompletionEvents :exec
 -- InsertCompletionEvents appends one completion event per ended execution, in array order: upstream before downstream.
+-- Without now_ms they have the time of the execution's last change, its end by a statement before.
 -- Their dependents are resolved already, so the events are inserted as dispatched, except the ones whose dispatched
 -- flag is false, which upkeep.DispatchCompletions resolves.
 --
@@ -420,8 +421,8 @@ SELECT
     i.outcome,
     e.ffx_namespace,
     e.ffx_instance_tag,
-    @now_ms::bigint,
-    CASE WHEN i.dispatched THEN @now_ms::bigint END
+    e.ended_at_ms,
+    CASE WHEN i.dispatched THEN e.ended_at_ms END
 FROM (
     SELECT
         unnest(@partition_keys::smallint[]) AS partition_key,
@@ -437,7 +438,8 @@ CROSS JOIN LATERAL (
         t.execution_id,
         t.flow_id,
         t.ffx_namespace,
-        t.ffx_instance_tag
+        t.ffx_instance_tag,
+        coalesce(sqlc.narg(now_ms)::bigint, t.ffx_last_mutation_at_ms) AS ended_at_ms
     FROM ff_exec_core AS t
     WHERE
         t.partition_key = i.partition_key

@@ -112,6 +112,10 @@ func (n *Notifications) cancelled(rows []db.EndCancelledRow) {
 // execution the error is [ErrFellThrough], and nothing is written.
 func (c *Core) cancelOutside(ctx context.Context, op string, s *Cancelling) error {
 	partitions, executions := s.Params.PartitionKeys, s.Params.ExecutionIDs
+	ends := db.InsertCompletionEventsParams{
+		PartitionKeys: partitions, ExecutionIDs: executions,
+		Outcomes: slices.Repeat([]string{string(state.CompletionCancelled)}, len(executions)), Dispatched: slices.Repeat([]bool{true}, len(executions)),
+	}
 	return InStatements(ctx, c, op, func(due *Notifications) []Step {
 		steps := []Step{
 			func(conn db.DBTX) error {
@@ -132,7 +136,7 @@ func (c *Core) cancelOutside(ctx context.Context, op string, s *Cancelling) erro
 				return c.Q.DiscardWaiting(ctx, conn, db.DiscardWaitingParams{PartitionKeys: partitions, ExecutionIDs: executions})
 			},
 			func(conn db.DBTX) error {
-				return c.Q.RecordCancelled(ctx, conn, db.RecordCancelledParams{PartitionKeys: partitions, ExecutionIDs: executions})
+				return c.Q.InsertCompletionEvents(ctx, conn, ends)
 			},
 		)
 	})

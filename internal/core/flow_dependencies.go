@@ -115,7 +115,7 @@ func (c *Core) Record(ctx context.Context, tx *Txn, all []EndedExecution, nowMs 
 	if len(all) == 0 {
 		return nil
 	}
-	events := db.InsertCompletionEventsParams{NowMs: nowMs}
+	events := db.InsertCompletionEventsParams{NowMs: &nowMs}
 	for _, x := range all {
 		events.PartitionKeys = append(events.PartitionKeys, x.ID.Partition())
 		events.ExecutionIDs = append(events.ExecutionIDs, PgUUID(x.ID.UUID()))
