@@ -90,6 +90,7 @@ func All() []Scenario {
 		{Key: "aq", Title: "streams beside those of workflows", run: streamsBesideDBOS},
 		{Key: "ar", Title: "telemetry: with OpenTelemetry's metrics and traces, and without", run: telemetry},
 		{Key: "as", Title: "beside open pages of the console", run: watched},
+		{Key: "at", Title: "as the work grows: finished, waiting, lanes, kinds, keys, members, waits, dead rows, sessions", Asked: true, run: growth},
 	}
 }
 
