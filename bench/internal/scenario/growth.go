@@ -12,15 +12,15 @@ import (
 	"github.com/flowfabric/flowfabric-go/bench/internal/report"
 )
 
-// dimension is something that grows in a database.
+// dimension is a growing quantity of a database.
 type dimension struct {
 	name  string
 	sizes []int // the smallest first
 
-	// grow makes the database that large, and returns a function that undoes what [contender.Contender.Reset] doesn't.
+	// grow makes a database of the size. undo, unless nil, undoes the part beyond [contender.Contender.Reset].
 	grow func(ctx context.Context, size int) (undo func() error, err error)
 
-	claimed bool // what grows is also what is claimed
+	claimed bool // the executions to claim are members of it
 }
 
 const probeClaim = 10 // claimed and completed at once
@@ -37,7 +37,7 @@ func decades(low, high int) []int {
 	return append(sizes, high)
 }
 
-// dimensions returns what grows. The sizes follow from N.
+// dimensions returns all dimensions. Their sizes follow from N.
 func (b *Bench) dimensions() []dimension {
 	w := b.Field.Worker
 	filled := func(fill func(ctx context.Context, size int) error) func(context.Context, int) (func() error, error) {
@@ -165,7 +165,7 @@ func (b *Bench) probe(ctx context.Context, d dimension, size int) ([]reading, er
 	return got, w.Reset(ctx)
 }
 
-// lives measures each operation of the life of executions, which are there already or created for it.
+// lives measures each operation of the life of executions: of existing ones, or of new ones.
 func (b *Bench) lives(ctx context.Context, there bool) ([]reading, error) {
 	n := b.probes()
 	if there {
