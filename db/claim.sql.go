@@ -103,8 +103,7 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
-        c.attempt_id,
-        c.lease_id,
+        c.attempt_id, c.lease_id,
         c.ready_at_ms,
         c.now_ms, c.now_ms + $9::bigint AS lease_expires_at_ms,
         e.partition_key,
@@ -157,7 +156,7 @@ opened_attempts AS (
     WHERE n.prior_attempt_state <> 'attempt_interrupted'
 ),
 resumed_attempts AS (
-    -- The interrupted attempts that match their executions, with their leases.
+    -- The interrupted attempts that match their executions, with their leases. OFFSET 0: as for the queue entries.
     UPDATE ff_attempt AS a
     SET
         worker_id = $10::text,
@@ -171,8 +170,14 @@ resumed_attempts AS (
         ffx_timeout_at_ms = n.timeout_at_ms,
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
-    FROM claimed AS n
-    -- Looked up one by one: a plan made before there were any attempts would read all until the next ANALYZE.
+    FROM (
+        SELECT
+            n.partition_key, n.execution_id, n.attempt_index, n.attempt_id, n.lease_id, n.lease_epoch, n.lease_expires_at_ms,
+            n.timeout_at_ms, n.now_ms
+        FROM claimed AS n
+        WHERE n.prior_attempt_state = 'attempt_interrupted'
+        OFFSET 0
+    ) AS n
     CROSS JOIN LATERAL (
         SELECT t.ctid::tid AS row_id
         FROM ff_attempt AS t
@@ -188,8 +193,7 @@ resumed_attempts AS (
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS i
     WHERE
-        n.prior_attempt_state = 'attempt_interrupted'
-        AND a.ctid = i.row_id
+        a.ctid = i.row_id
         AND a.partition_key = n.partition_key
         AND a.execution_id = n.execution_id
         AND a.attempt_index = n.attempt_index
@@ -304,7 +308,8 @@ type ClaimFromHeadRow struct {
 //
 // ClaimFromHead is the fast path for canonical rows, all or nothing. SQLSTATE 22012 (an interrupted attempt does not
 // match the execution, or another transaction holds the attempt) or 23505 (an attempt row is in the way) keeps nothing;
-// the caller then claims by TakeClaimable, which examines each row alone.
+// the caller then claims by TakeClaimable, which examines each row alone. Interrupted attempts are looked up one by one:
+// a plan made before there were any attempts would read all until the next ANALYZE.
 //
 // Passages: claim_halted, claim_queue, claim_execution, claim_running, claim_next_lease, claim_claimed, claim_dequeued,
 // claim_attempts, claim_timer, claim_events, claim_columns, claim_halt_row.

@@ -103,8 +103,7 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
-        c.attempt_id,
-        c.lease_id,
+        c.attempt_id, c.lease_id,
         c.ready_at_ms,
         c.now_ms, c.now_ms + $12::bigint AS lease_expires_at_ms,
         e.partition_key,
@@ -409,8 +408,7 @@ claimed AS (
         AND e.execution_id = c.execution_id
     RETURNING
         c.entry_id,
-        c.attempt_id,
-        c.lease_id,
+        c.attempt_id, c.lease_id,
         c.ready_at_ms,
         c.now_ms, c.now_ms + $11::bigint AS lease_expires_at_ms,
         e.partition_key,

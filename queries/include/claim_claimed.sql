@@ -7,8 +7,7 @@ WHERE
     AND e.execution_id = c.execution_id
 RETURNING
     c.entry_id,
-    c.attempt_id,
-    c.lease_id,
+    c.attempt_id, c.lease_id,
     c.ready_at_ms,
     c.now_ms, c.now_ms + @lease_ttl_ms::bigint AS lease_expires_at_ms,
     e.partition_key,

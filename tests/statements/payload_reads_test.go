@@ -2,6 +2,7 @@ package statements
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/flowfabric/flowfabric-go/tests/internal/fixture"
 )
 
-// A payload stored out of line is read once per life, by the claim, and never written again. Completions and renewals
-// copy the reference.
+// A payload stored out of line is read once by each claim, also if it resumes an attempt, and never written again.
+// Completions, renewals and releases copy the reference.
 func TestPayloadsAreReadByClaimsOnly(t *testing.T) {
 	f := fixture.NewCloned(t)
 	const total = 40
@@ -38,14 +39,31 @@ func TestPayloadsAreReadByClaimsOnly(t *testing.T) {
 			t.Errorf("%s of %d executions: %+v of payloads, want %+v", what, total, got, want)
 		}
 	}
+	count("claim and release", use{Reads: total}, func(e *engine.Engine) {
+		claimed, err := e.Claim(t.Context(), f.Worker(), total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases := make([]engine.Lease, len(claimed))
+		for i := range claimed {
+			leases[i] = claimed[i].Lease
+		}
+		outcomes, err := e.ReleaseLeases(t.Context(), leases)
+		if err := errors.Join(append(outcomes, err)...); err != nil {
+			t.Fatal(err)
+		}
+	})
 	var renewals []engine.Renewal
 	var completions []engine.Completion
-	count("claim", use{Reads: total}, func(e *engine.Engine) {
+	count("claim of interrupted attempts", use{Reads: total}, func(e *engine.Engine) {
 		claimed, err := e.Claim(t.Context(), f.Worker(), total)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range claimed {
+			if !c.Resumed {
+				t.Errorf("%s is not resumed", c.ID)
+			}
 			if !bytes.Equal(c.Payload, payload) {
 				t.Errorf("the payload of %s has %d bytes, want %d", c.ID, len(c.Payload), len(payload))
 			}
