@@ -43,7 +43,7 @@ func TestRepairOfARenamedSchema(t *testing.T) {
 			if !strings.Contains(err.Error(), advice) {
 				t.Errorf("%v does not advise %s", err, advice)
 			}
-			for _, want := range []int{32, 0} {
+			for _, want := range []int{33, 0} {
 				result, err := schema.Repair(t.Context(), databaseURL, opts)
 				if err != nil || len(result.Applied) != want {
 					t.Errorf("repaired %q, %v; want %d functions", result.Applied, err, want)
