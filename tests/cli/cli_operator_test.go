@@ -99,6 +99,8 @@ func testCLILists(t *testing.T, ff cli) {
 	claimed := mustClaim(t, eng, "mail")
 	ids([]id.ExecutionID{claimed.ID}, "--worker", "mailer")
 	ids([]id.ExecutionID{claimed.ID}, "--instance", "mailer-7f9c-with-a-long-name", "--state", "active")
+	ids(nil, "--order", "ended")
+	ff.run(t, databaseURL, "execution", "list", "--order", "ended", "--state", "active").fails(t, cliUsage, "state")
 	ff.run(t, databaseURL, "execution", "list", "--wide").succeeds(t, first.String())
 
 	page := ff.run(t, databaseURL, "execution", "list", "--limit", "2", "--json").object(t)
