@@ -31,8 +31,9 @@ func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []Executio
 	}
 	ctx = e.c.BeginCreation(ctx)
 	adapted := slices.Clone(specs)
+	var spare map[string]string
 	for i := range adapted {
-		e.adapt(ctx, &adapted[i])
+		spare = e.adapt(ctx, &adapted[i], spare)
 	}
 	return adapted
 }
@@ -44,6 +45,7 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 	}
 	ctx = e.c.BeginCreation(ctx)
 	nodes, member := slices.Clone(nodes), flow // a copy, since taking the parameter's address would cost every caller
+	var spare map[string]string
 	for i := range nodes {
 		node := &nodes[i]
 		if !node.Execution.IsZero() || node.Spec.Flow != nil { // an existing execution, or the node is refused
@@ -53,23 +55,28 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 		if node.Spec.Flow = &member; own.IsZero() {
 			node.Spec.ID = e.NodeID(flow, node.Key)
 		}
-		e.adapt(ctx, &node.Spec)
+		spare = e.adapt(ctx, &node.Spec, spare)
 		node.Spec.Flow, node.Spec.ID = nil, own
 	}
 	return nodes
 }
 
-// adapt passes a spec through the middleware. A refusal becomes the spec's mistake.
-func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec) {
+// adapt passes a spec through the middleware. A refusal becomes the spec's mistake. A spec without tags gets spare, if it
+// is not nil, which must be empty; adapt returns the spare map for the next spec, or nil if the middleware has used it.
+func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec, spare map[string]string) map[string]string {
 	if spec.mistake != nil {
-		return
+		return spare
 	}
 	x, flow := spec.ID, spec.Flow
 	if flow != nil {
 		spec.Flow = new(*flow)
 	}
-	if spec.Tags = maps.Clone(spec.Tags); spec.Tags == nil {
-		spec.Tags = make(map[string]string)
+	untagged := spec.Tags == nil
+	if spec.Tags = maps.Clone(spec.Tags); untagged {
+		if spare == nil {
+			spare = make(map[string]string)
+		}
+		spec.Tags = spare
 	}
 	for _, middleware := range e.cfg.Middleware {
 		if err := middleware(ctx, spec); err != nil {
@@ -81,4 +88,10 @@ func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec) {
 		spec.mistake = core.Invalid("Config.Middleware", "changed the id or the flow of an execution")
 	}
 	spec.Flow = flow // the same pointer, so specs stay alike
+	if untagged && len(spare) > 0 {
+		spare = nil
+	} else if untagged && len(spec.Tags) == 0 {
+		spec.Tags = nil
+	}
+	return spare
 }
