@@ -110,7 +110,7 @@ func (j Job[In]) call(
 	case stored != nil && stored.Outcome != engine.StepCalled:
 		return stored.Result, nil
 	}
-	return inPart(ctx, j.steps.parts, Part{PartCall, name}, func(ctx context.Context) ([]byte, error) {
+	return inPart(ctx, j.parts(), Part{PartCall, name}, func(ctx context.Context) ([]byte, error) {
 		if stored != nil {
 			p.seq = stored.Seq
 			return j.endCall(ctx, p, stored.Called, join)

@@ -116,7 +116,7 @@ func handle[In, Out any](
 func newJob[In, Out any](w *Worker, work *engine.Claimed, askedAt time.Time, kind engine.Kind[In, Out], args In) Job[In] {
 	return Job[In]{
 		Args: args, Claimed: *work, eng: w.eng, encode: encoderOf(kind), codec: kind.Codec,
-		steps: &steps{askedAt: askedAt, parts: newParts(w, work.ID)}, recorder: w.recorder, appender: w.appender,
+		steps: &steps{askedAt: askedAt, worker: w}, recorder: w.recorder, appender: w.appender,
 	}
 }
 

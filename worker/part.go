@@ -45,12 +45,12 @@ type parts struct {
 	execution id.ExecutionID
 }
 
-// newParts returns nil without an observer.
-func newParts(w *Worker, x id.ExecutionID) *parts {
-	if w.cfg.Observer == nil {
-		return nil
+// parts returns nil without an observer.
+func (j Job[In]) parts() *parts {
+	if w := j.steps.worker; w != nil && w.cfg.Observer != nil {
+		return &parts{w, j.ID}
 	}
-	return &parts{w, x}
+	return nil
 }
 
 // inPart calls fn as a part of a run. p may be nil.

@@ -119,7 +119,7 @@ func Sleep[In any](ctx context.Context, job Job[In], name string, d time.Duratio
 		return job.pauseUntil(p, stored.Result, now)
 	}
 	until := now.Add(max(d, 0)).Truncate(time.Millisecond)
-	_, err = inPart(ctx, job.steps.parts, Part{PartSleep, name}, func(ctx context.Context) (struct{}, error) {
+	_, err = inPart(ctx, job.parts(), Part{PartSleep, name}, func(ctx context.Context) (struct{}, error) {
 		recorded, err := job.recordStep(ctx, engine.StepRecord{
 			Lease: job.Lease, Name: p.name, Seq: p.seq, Form: p.form, Outcome: engine.StepSlept, Result: pauseEnd(until),
 		})
@@ -197,7 +197,7 @@ func runStep[In, Out any](
 		result = stored.Result
 	} else {
 		var found []byte
-		out, err := inPart(ctx, job.steps.parts, Part{PartStep, name}, func(ctx context.Context) (out Out, err error) {
+		out, err := inPart(ctx, job.parts(), Part{PartStep, name}, func(ctx context.Context) (out Out, err error) {
 			if out, found, err = run(withStepKey(ctx, job.ID, name), p); err != nil {
 				err = p.wrap(err)
 			}

@@ -43,7 +43,7 @@ type steps struct {
 
 	askedAt time.Time // when the claim of the execution was called
 
-	parts *parts // nil without an observer
+	worker *Worker // nil for a test
 
 	stream *Stream // of frames; nil until the handler uses it
 	over   bool    // the handler has returned

@@ -71,7 +71,7 @@ func Turn[In any](
 	}
 	// See docs/internals/decisions.md#turn.
 	turn := newTurn(job, p)
-	_, err = inPart(ctx, job.steps.parts, Part{PartTurn, name}, func(ctx context.Context) (struct{}, error) {
+	_, err = inPart(ctx, job.parts(), Part{PartTurn, name}, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, doTurn(context.WithValue(withStepKey(ctx, job.ID, name), turnOf{job.steps}, turn), job, turn, fn)
 	})
 	return err

@@ -40,7 +40,7 @@ func (j Job[In]) AwaitSignals(ctx context.Context, spec engine.SuspendSpec) ([]e
 	}
 	var isNew bool
 	received, err := j.await(ctx, &spec, &isNew)
-	if p := j.steps.parts; p != nil && isNew {
+	if p := j.parts(); p != nil && isNew {
 		part := Part{PartSignal, strings.TrimPrefix(waitName(spec.Condition.WaitpointKeys()), waitPrefix)}
 		_, end := p.begin(ctx, part)
 		report := partReport(err)
