@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -23,11 +24,15 @@ func DecodeTags(document []byte) map[string]string {
 	if len(document) == 0 || string(document) == "{}" {
 		return nil
 	}
+	var tags map[string]string
+	if !bytes.Contains(document, []byte("null")) && json.Unmarshal(document, &tags) == nil {
+		return tags
+	}
 	var raw map[string]any
 	if json.Unmarshal(document, &raw) != nil {
 		return nil
 	}
-	tags := make(map[string]string, len(raw))
+	tags = make(map[string]string, len(raw))
 	for key, value := range raw {
 		if text, ok := value.(string); ok {
 			tags[key] = text

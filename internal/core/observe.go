@@ -3,15 +3,19 @@ package core
 import (
 	"context"
 	"log/slog"
-	"strings"
 )
 
 const maxTrace = 256 // bytes of a trace context
 
 // Trace returns a trace context to store, or "" if it is too long or not printable ASCII: telemetry fails no operation.
 func Trace(trace string) string {
-	if len(trace) > maxTrace || strings.ContainsFunc(trace, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if len(trace) > maxTrace {
 		return ""
+	}
+	for i := range len(trace) {
+		if trace[i] < ' ' || trace[i] > '~' {
+			return ""
+		}
 	}
 	return trace
 }
