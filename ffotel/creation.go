@@ -12,7 +12,12 @@ import (
 )
 
 // creation is an operation that creates executions: the traceparent of each span it has begun, or "".
-type creation map[created]string
+type creation struct {
+	begun  bool
+	of     created // the latest
+	text   string
+	before map[created]string
+}
 
 // created are the executions of an operation that share a span.
 type created struct {
@@ -29,20 +34,36 @@ func (o *engineObserver) create(ctx context.Context, spec *engine.ExecutionSpec)
 	if spec.Flow != nil {
 		of.flow = *spec.Flow
 	}
-	c, _ := ctx.Value(creationKey{}).(creation)
-	text, begun := c[of]
-	if !begun {
-		text = o.beginCreation(ctx, of)
-		if c != nil {
-			c[of] = text
-		}
-	}
+	text := o.traceparentFor(ctx, of)
 	if text != "" {
 		spec.Tags[TraceparentTag] = text
 	} else {
 		delete(spec.Tags, TraceparentTag) // of another execution, as a copy has it
 	}
 	return nil
+}
+
+// traceparentFor returns the traceparent of the span that the executions share, or "".
+func (o *engineObserver) traceparentFor(ctx context.Context, of created) string {
+	c, _ := ctx.Value(creationKey{}).(*creation)
+	if c == nil {
+		return o.beginCreation(ctx, of)
+	}
+	if c.begun && c.of == of {
+		return c.text
+	}
+	text, known := c.before[of]
+	if !known {
+		text = o.beginCreation(ctx, of)
+	}
+	if c.begun && c.before == nil {
+		c.before = make(map[created]string)
+	}
+	if c.begun {
+		c.before[c.of] = c.text
+	}
+	c.begun, c.of, c.text = true, of, text
+	return text
 }
 
 // beginCreation makes a span, and returns its context.

@@ -29,7 +29,7 @@ func (o *engineObserver) BeginCreation(ctx context.Context) context.Context {
 	if o.next != nil {
 		ctx = o.next.BeginCreation(ctx)
 	}
-	return context.WithValue(ctx, creationKey{}, make(creation))
+	return context.WithValue(ctx, creationKey{}, new(creation))
 }
 
 func (o *engineObserver) Observe(ctx context.Context, event observe.Event) {

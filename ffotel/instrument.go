@@ -34,7 +34,7 @@ func Instrument(engineConfig *engine.Config, workerConfig *worker.Config, opts O
 	}
 	if workerConfig != nil {
 		workerConfig.Observer = &workerObserver{
-			instruments: instruments, tracer: opts.tracer(), parent: opts.Parent, next: workerConfig.Observer,
+			kinds: kinds{instruments: instruments}, tracer: opts.tracer(), parent: opts.Parent, next: workerConfig.Observer,
 		}
 	}
 	return nil

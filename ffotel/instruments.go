@@ -18,8 +18,11 @@ type histogram struct {
 }
 
 func (h *histogram) record(ctx context.Context, d time.Duration, values ...string) {
-	h.Record(ctx, max(d, 0).Seconds(), h.labels.of(values...).record...)
+	h.Record(ctx, seconds(d), h.labels.of(values...).record...)
 }
+
+// seconds returns a duration in seconds, at least 0: clocks differ.
+func seconds(d time.Duration) float64 { return max(d, 0).Seconds() }
 
 // counter is a counter with its label sets.
 type counter struct {

@@ -2,7 +2,6 @@ package ffotel
 
 import (
 	"strings"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -12,9 +11,7 @@ import (
 type labelSets struct {
 	names []string
 	other *labelSet
-
-	mu   sync.RWMutex
-	sets map[labelKey]*labelSet
+	sets  cache[labelKey, *labelSet]
 }
 
 // labelKey has the values of a set's labels.
@@ -32,7 +29,7 @@ func newLabelSets(names []string) *labelSets {
 	for i := range others {
 		others[i] = other
 	}
-	l := &labelSets{names: names, sets: make(map[labelKey]*labelSet)}
+	l := &labelSets{names: names}
 	l.other = l.set(others)
 	return l
 }
@@ -41,23 +38,14 @@ func newLabelSets(names []string) *labelSets {
 func (l *labelSets) of(values ...string) *labelSet {
 	var key labelKey
 	copy(key[:], values)
-	l.mu.RLock()
-	set, ok := l.sets[key]
-	l.mu.RUnlock()
+	set, ok := l.sets.get(key)
 	if ok {
 		return set
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if set, ok := l.sets[key]; ok {
+	if set, ok = l.sets.add(key, MaxLabelSets-1, func() *labelSet { return l.set(key[:len(values)]) }); ok {
 		return set
 	}
-	if len(l.sets) >= MaxLabelSets-1 {
-		return l.other
-	}
-	set = l.set(values)
-	l.sets[key] = set
-	return set
+	return l.other
 }
 
 // set returns a set without its empty labels.

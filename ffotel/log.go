@@ -48,7 +48,7 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 // attrs returns the attributes to add to a record.
 func (h *handler) attrs(ctx context.Context, record *slog.Record) []slog.Attr {
 	var attrs []slog.Attr
-	if run, ok := currentOf(ctx); ok && !h.known && !hasExecution(record) {
+	if run := currentOf(ctx); run != nil && !h.known && !hasExecution(record) {
 		attrs = append(attrs, slog.String(logExecution, run.work.ID.String()), slog.String(logKind, run.work.Kind),
 			slog.Int(logAttempt, run.work.Lease.Attempt))
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/flowfabric/flowfabric-go/worker"
 )
@@ -16,12 +15,12 @@ func (o *workerObserver) BeginPart(ctx context.Context, part worker.Part) (conte
 	if o.next != nil {
 		ctx, reportNext = o.next.BeginPart(ctx, part)
 	}
-	run, ok := currentOf(ctx)
-	if !ok || part.Form == worker.PartSleep {
+	run := currentOf(ctx)
+	if run == nil || part.Form == worker.PartSleep {
 		return ctx, reportNext
 	}
 	started := time.Now()
-	ctx, span := o.tracer.Start(ctx, string(part.Form)+" "+part.Name, trace.WithAttributes(attribute.String(attrKind, run.work.Kind)))
+	ctx, span := o.tracer.Start(ctx, string(part.Form)+" "+part.Name, run.kind.part...)
 	return ctx, func(report worker.PartReport) {
 		if reportNext != nil {
 			defer reportNext(report)

@@ -19,49 +19,36 @@ const maxDescription = 1024
 
 // workerObserver reports the runs of a worker's handlers.
 type workerObserver struct {
-	*instruments
+	kinds
 	tracer trace.Tracer
 	parent bool
 	next   worker.Observer // nil: none
-	spans  runSpans
 }
 
 func (o *workerObserver) BeginRun(ctx context.Context, work *engine.Claimed) (context.Context, func(worker.Report)) {
-	var reportNext func(worker.Report)
+	r := &run{work: work, kind: o.of(work.Lease.Lane, work.Kind)}
 	if o.next != nil {
-		ctx, reportNext = o.next.BeginRun(ctx, work)
+		ctx, r.reportNext = o.next.BeginRun(ctx, work)
 	}
-	started := time.Now()
-	lane := string(work.Lease.Lane)
 	if !work.ReadyAt.IsZero() {
-		o.wait.record(ctx, started.Sub(work.ReadyAt), lane, work.Kind)
+		o.wait.Record(ctx, seconds(time.Since(work.ReadyAt)), r.kind.wait...)
 	}
-	ctx, span := o.startRun(ctx, work)
-	ctx = context.WithValue(ctx, currentKey{}, current{work, span})
-	return ctx, func(report worker.Report) {
-		if reportNext != nil {
-			defer reportNext(report)
-		}
-		settlement := string(report.Settlement)
-		o.run.record(ctx, report.Ran, lane, work.Kind, settlement)
-		o.settled.add(ctx, 1, lane, work.Kind, settlement, string(report.Class))
-		endRun(span, &report)
-	}
+	r.Context, r.span = o.startRun(ctx, work, r.kind)
+	return r, r.end
 }
 
 // startRun starts the span of a handler's run. A span that is not sampled costs little.
-func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (context.Context, trace.Span) {
+func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed, of *kind) (context.Context, trace.Span) {
 	creator := work.Tags[TraceparentTag]
-	parent := trace.SpanContext{}
-	if o.parent {
-		parent = spanContextOf(creator)
-	}
-	of := o.spans.of(work.Lease.Lane, work.Kind)
 	options := of.root
-	if parent.IsValid() {
-		ctx, options = trace.ContextWithRemoteSpanContext(ctx, parent), of.child
+	if o.parent {
+		if parent := spanContextOf(creator); parent.IsValid() {
+			ctx, options = trace.ContextWithRemoteSpanContext(ctx, parent), of.child
+		}
+	} else if !trace.SpanContextFromContext(ctx).IsValid() {
+		options = of.child // there is no span above: the same without copies of the context
 	}
-	ctx, span := o.tracer.Start(ctx, of.name, options...)
+	ctx, span := o.tracer.Start(ctx, of.span, options...)
 	if !span.IsRecording() {
 		return ctx, span
 	}
@@ -77,13 +64,26 @@ func (o *workerObserver) startRun(ctx context.Context, work *engine.Claimed) (co
 		attrs = append(attrs, attribute.Bool(attrResumed, true))
 	}
 	span.SetAttributes(attrs...)
-	if link, ok := linkTo(creator, linkCreator); ok && !o.parent {
-		span.AddLink(link)
+	if !o.parent {
+		if link, ok := linkTo(creator, linkCreator); ok {
+			span.AddLink(link)
+		}
 	}
 	if link, ok := linkTo(work.PreviousTrace, linkPrevious); ok {
 		span.AddLink(link)
 	}
 	return ctx, span
+}
+
+// end reports the end of a run.
+func (r *run) end(report worker.Report) {
+	if r.reportNext != nil {
+		defer r.reportNext(report)
+	}
+	labels := r.kind.labels(outcome{report.Settlement, report.Class})
+	r.kind.run.Record(r.Context, seconds(report.Ran), labels.run...)
+	r.kind.settled.Add(r.Context, 1, labels.settled...)
+	endRun(r.span, &report)
 }
 
 // endRun ends the span of a run with its outcome.
@@ -92,16 +92,17 @@ func endRun(span trace.Span, report *worker.Report) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String(attrSettlement, string(report.Settlement)))
+	attrs := append(make([]attribute.KeyValue, 0, 4), attribute.String(attrSettlement, string(report.Settlement)))
 	if report.Class != "" {
-		span.SetAttributes(attribute.String(attrClass, string(report.Class)))
+		attrs = append(attrs, attribute.String(attrClass, string(report.Class)))
 	}
 	if report.Category != "" {
-		span.SetAttributes(attribute.String(attrCategory, report.Category))
+		attrs = append(attrs, attribute.String(attrCategory, report.Category))
 	}
 	if !report.RetryAt.IsZero() {
-		span.SetAttributes(attribute.String(attrRetryAt, report.RetryAt.UTC().Format(time.RFC3339Nano)))
+		attrs = append(attrs, attribute.String(attrRetryAt, report.RetryAt.UTC().Format(time.RFC3339Nano)))
 	}
+	span.SetAttributes(attrs...)
 	switch report.Settlement {
 	case worker.Retrying, worker.Failed, worker.Abandoned:
 		if !errors.Is(report.Err, worker.ErrCancelled) {
