@@ -10,7 +10,7 @@ import (
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
-// kinds keeps what runs have in common: for at most [MaxLabelSets] kinds and lanes, since lanes may come from data.
+// kinds keeps the common parts of runs, for at most [MaxLabelSets] kinds and lanes, since lanes may come from data.
 type kinds struct {
 	*instruments
 	known cache[kindKey, *kind]
@@ -21,7 +21,7 @@ type kindKey struct {
 	kind string
 }
 
-// kind is what the runs of a kind in a lane have in common.
+// kind has the common parts of the runs of a kind in a lane.
 type kind struct {
 	*instruments
 	kindKey
