@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/flowfabric/flowfabric-go/id"
@@ -30,10 +29,9 @@ func (e *Engine) adaptAll(ctx context.Context, specs []ExecutionSpec) []Executio
 		return specs
 	}
 	ctx = e.c.BeginCreation(ctx)
-	adapted := slices.Clone(specs)
-	var spare map[string]string
+	adapted, spare := slices.Clone(specs), core.SpareTags{}
 	for i := range adapted {
-		spare = e.adapt(ctx, &adapted[i], spare)
+		e.adapt(ctx, &adapted[i], &spare)
 	}
 	return adapted
 }
@@ -44,8 +42,7 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 		return nodes
 	}
 	ctx = e.c.BeginCreation(ctx)
-	nodes, member := slices.Clone(nodes), flow // a copy, since taking the parameter's address would cost every caller
-	var spare map[string]string
+	nodes, member, spare := slices.Clone(nodes), flow, core.SpareTags{} // a copy, since taking the parameter's address would cost every caller
 	for i := range nodes {
 		node := &nodes[i]
 		if !node.Execution.IsZero() || node.Spec.Flow != nil { // an existing execution, or the node is refused
@@ -55,29 +52,22 @@ func (e *Engine) adaptNodes(ctx context.Context, flow id.FlowID, nodes []Node) [
 		if node.Spec.Flow = &member; own.IsZero() {
 			node.Spec.ID = e.NodeID(flow, node.Key)
 		}
-		spare = e.adapt(ctx, &node.Spec, spare)
+		e.adapt(ctx, &node.Spec, &spare)
 		node.Spec.Flow, node.Spec.ID = nil, own
 	}
 	return nodes
 }
 
-// adapt passes a spec through the middleware. A refusal becomes the spec's mistake. A spec without tags gets spare, if it
-// is not nil, which must be empty; adapt returns the spare map for the next spec, or nil if the middleware has used it.
-func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec, spare map[string]string) map[string]string {
+// adapt passes a spec through the middleware. A refusal becomes the spec's mistake.
+func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec, spare *core.SpareTags) {
 	if spec.mistake != nil {
-		return spare
+		return
 	}
 	x, flow := spec.ID, spec.Flow
 	if flow != nil {
 		spec.Flow = new(*flow)
 	}
-	untagged := spec.Tags == nil
-	if spec.Tags = maps.Clone(spec.Tags); untagged {
-		if spare == nil {
-			spare = make(map[string]string)
-		}
-		spec.Tags = spare
-	}
+	spec.Tags = spare.Copy(spec.Tags)
 	for _, middleware := range e.cfg.Middleware {
 		if err := middleware(ctx, spec); err != nil {
 			spec.mistake = core.InvalidBecause("Config.Middleware", err)
@@ -88,10 +78,5 @@ func (e *Engine) adapt(ctx context.Context, spec *ExecutionSpec, spare map[strin
 		spec.mistake = core.Invalid("Config.Middleware", "changed the id or the flow of an execution")
 	}
 	spec.Flow = flow // the same pointer, so specs stay alike
-	if untagged && len(spare) > 0 {
-		spare = nil
-	} else if untagged && len(spec.Tags) == 0 {
-		spec.Tags = nil
-	}
-	return spare
+	spec.Tags = core.TagsOrNil(spec.Tags)
 }

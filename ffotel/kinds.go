@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/flowfabric/flowfabric-go/id"
-	"github.com/flowfabric/flowfabric-go/policy"
 	"github.com/flowfabric/flowfabric-go/worker"
 )
 
@@ -38,7 +37,7 @@ type kind struct {
 // outcome is how a run ended.
 type outcome struct {
 	settlement worker.Settlement
-	class      policy.Class
+	class      string // of its error
 }
 
 // outcomeLabels are the labels of runs with the same outcome.
@@ -92,6 +91,6 @@ func (k *kind) newLabels(of outcome) outcomeLabels {
 	lane, settlement := string(k.lane), string(of.settlement)
 	return outcomeLabels{
 		run:     k.run.labels.of(lane, k.kind, settlement).record,
-		settled: k.settled.labels.of(lane, k.kind, settlement, string(of.class)).add,
+		settled: k.settled.labels.of(lane, k.kind, settlement, of.class).add,
 	}
 }

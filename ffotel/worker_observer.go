@@ -80,7 +80,7 @@ func (r *run) end(report worker.Report) {
 	if r.reportNext != nil {
 		defer r.reportNext(report)
 	}
-	labels := r.kind.labels(outcome{report.Settlement, report.Class})
+	labels := r.kind.labels(outcome{report.Settlement, string(report.Class)})
 	r.kind.run.Record(r.Context, seconds(report.Ran), labels.run...)
 	r.kind.settled.Add(r.Context, 1, labels.settled...)
 	endRun(r.span, &report)

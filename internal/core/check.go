@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -37,6 +38,28 @@ func DecodeTags(document []byte) map[string]string {
 		if text, ok := value.(string); ok {
 			tags[key] = text
 		}
+	}
+	return tags
+}
+
+// SpareTags has an empty map of tags, which executions share until a middleware writes to it.
+type SpareTags struct{ tags map[string]string }
+
+// Copy returns a copy of tags, or an empty map for nil. If the caller leaves the map empty, it must not keep the map.
+func (s *SpareTags) Copy(tags map[string]string) map[string]string {
+	if tags != nil {
+		return maps.Clone(tags)
+	}
+	if s.tags == nil || len(s.tags) > 0 {
+		s.tags = make(map[string]string)
+	}
+	return s.tags
+}
+
+// TagsOrNil returns tags, or nil if there are none.
+func TagsOrNil(tags map[string]string) map[string]string {
+	if len(tags) == 0 {
+		return nil
 	}
 	return tags
 }
