@@ -241,19 +241,25 @@ func (f *fleet) output(p *process, line string) {
 	f.started++
 	switch {
 	case f.ended || p.killed || p.frozen:
-	case f.kills < f.maxKills && rand.IntN(f.killOneIn) == 0:
+	case f.due(f.kills, f.maxKills, f.killOneIn):
 		f.kills++
 		p.killed = true
 		f.running.Go(func() {
 			pause(f.t.Context(), rand.N(f.within+1))
 			f.signal(p, syscall.SIGKILL)
 		})
-	case f.freezes < f.maxFreezes && rand.IntN(f.freezeOneIn) == 0:
+	case f.due(f.freezes, f.maxFreezes, f.freezeOneIn):
 		f.freezes++
 		p.frozen, p.wasFrozen = true, true
 		f.signal(p, syscall.SIGSTOP)
 		f.running.Go(func() { f.thaw(p) })
 	}
+}
+
+// due reports whether the next of most dangers comes now: by chance at one start in oneIn, and no later than its share of
+// the starts, so that no run is without any.
+func (f *fleet) due(met, most, oneIn int) bool {
+	return met < most && (rand.IntN(oneIn) == 0 || f.started >= (met+1)*oneIn)
 }
 
 // thaw wakes a frozen process when its leases have run out. It knows nothing of that.
