@@ -171,9 +171,8 @@ resumed_attempts AS (
         ffx_delay_until_ms = NULL,
         ffx_resumed_at_ms = n.now_ms
     FROM (
-        SELECT
-            n.partition_key, n.execution_id, n.attempt_index, n.attempt_id, n.lease_id, n.lease_epoch, n.lease_expires_at_ms,
-            n.timeout_at_ms, n.now_ms
+        SELECT n.partition_key, n.execution_id, n.attempt_index, n.attempt_id, n.lease_id, n.lease_epoch,
+            n.lease_expires_at_ms, n.timeout_at_ms, n.now_ms
         FROM claimed AS n
         WHERE n.prior_attempt_state = 'attempt_interrupted'
         OFFSET 0
@@ -197,10 +196,11 @@ resumed_attempts AS (
         AND a.partition_key = n.partition_key
         AND a.execution_id = n.execution_id
         AND a.attempt_index = n.attempt_index
-    RETURNING
-        n.lease_id,
-        a.ffx_attempt_type AS attempt_type,
-        a.ffx_attempt_id AS attempt_id
+    RETURNING n.lease_id, jsonb_build_object('id', a.ffx_attempt_id, 'type', a.ffx_attempt_type) AS attempt
+),
+resumed AS MATERIALIZED (
+    -- The resumed attempts by lease. A join would compare each pair.
+    SELECT jsonb_object_agg(r.lease_id, r.attempt) AS by_lease FROM resumed_attempts AS r
 ),
 timed AS (
     -- One timer for all, named by the first of lease_ids. From claimed: the attempts' keys, and lease_expires_at_ms.
@@ -227,8 +227,8 @@ leased_events AS (
         IN ('all', CASE WHEN 'acquired' = 'reclaimed' THEN 'lost' END)
 )
 SELECT
-    coalesce(r.attempt_id, n.attempt_id)::uuid AS attempt_id,
-    r.attempt_type,
+    (CASE n.prior_attempt_state WHEN 'attempt_interrupted' THEN (r.by_lease -> n.lease_id::text ->> 'id')::uuid ELSE n.attempt_id END)::uuid AS attempt_id,
+    (CASE n.prior_attempt_state WHEN 'attempt_interrupted' THEN coalesce(r.by_lease -> n.lease_id::text ->> 'type', '') ELSE '' END)::text AS attempt_type,
     -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
@@ -250,7 +250,7 @@ SELECT
     n.ffx_trace,
     CAST('' AS text) AS halt
 FROM claimed AS n
-LEFT JOIN resumed_attempts AS r ON r.lease_id = n.lease_id AND n.prior_attempt_state = 'attempt_interrupted'
+CROSS JOIN resumed AS r
 WHERE
     1 / (
         (SELECT count(*) FROM claimed AS i WHERE i.prior_attempt_state = 'attempt_interrupted')
@@ -259,7 +259,7 @@ WHERE
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), '', CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
@@ -280,7 +280,7 @@ type ClaimFromHeadParams struct {
 
 type ClaimFromHeadRow struct {
 	AttemptID         pgtype.UUID
-	AttemptType       *string
+	AttemptType       string
 	PartitionKey      int16
 	ExecutionID       pgtype.UUID
 	FlowID            pgtype.UUID

@@ -180,7 +180,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
@@ -205,7 +205,7 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), '', CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
@@ -229,7 +229,7 @@ type ClaimAfterPositionsParams struct {
 
 type ClaimAfterPositionsRow struct {
 	AttemptID         pgtype.UUID
-	AttemptType       *string
+	AttemptType       string
 	PartitionKey      int16
 	ExecutionID       pgtype.UUID
 	FlowID            pgtype.UUID
@@ -486,7 +486,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
@@ -511,7 +511,7 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), '', CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h
@@ -534,7 +534,7 @@ type ClaimOneAfterPositionParams struct {
 
 type ClaimOneAfterPositionRow struct {
 	AttemptID         pgtype.UUID
-	AttemptType       *string
+	AttemptType       string
 	PartitionKey      int16
 	ExecutionID       pgtype.UUID
 	FlowID            pgtype.UUID

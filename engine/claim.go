@@ -214,8 +214,8 @@ func (s ClaimSpec) claimed(row *db.ClaimFromHeadRow) Claimed {
 		Retries:   int(row.RetryCount),
 	}
 	switch {
-	case row.AttemptType != nil:
-		if t, err := normalise.AttemptType(*row.AttemptType); err == nil {
+	case row.AttemptType != "":
+		if t, err := normalise.AttemptType(row.AttemptType); err == nil {
 			c.Type = t
 		}
 	case row.PriorAttemptState == string(state.PendingRetryAttempt):

@@ -179,7 +179,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
@@ -204,7 +204,7 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), '', CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h;
@@ -384,7 +384,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- The columns of a claimed row n that are equal for a new and a resumed attempt.
     n.partition_key,
     n.execution_id,
@@ -409,7 +409,7 @@ FROM claimed AS n
 UNION ALL
 SELECT
     -- No execution: why the claim halts.
-    CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, CAST(-1 AS smallint),
+    CAST('00000000-0000-0000-0000-000000000000' AS uuid), '', CAST(-1 AS smallint),
     CAST('00000000-0000-0000-0000-000000000000' AS uuid), NULL, 0, 0, CAST('00000000-0000-0000-0000-000000000000' AS uuid),
     '', 0, 0, 0, NULL, '', CAST(NULL AS jsonb), 0, 0, 0, CAST(NULL AS uuid[]), NULL, h.subject
 FROM halted AS h;

@@ -64,7 +64,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- include claim_columns
 FROM claimed AS n
 UNION ALL
@@ -139,7 +139,7 @@ leased_events AS (
 )
 SELECT
     n.attempt_id::uuid AS attempt_id,
-    CAST(NULL AS text) AS attempt_type,
+    CAST('' AS text) AS attempt_type,
     -- include claim_columns
 FROM claimed AS n
 UNION ALL
