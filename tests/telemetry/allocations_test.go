@@ -1,4 +1,8 @@
+//go:build !race
+
 package telemetry
+
+// The race detector makes the compiler keep other objects on the heap.
 
 import (
 	"context"
