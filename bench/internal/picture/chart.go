@@ -93,11 +93,7 @@ func lines(c chart) ([]byte, error) {
 		if e == nil {
 			continue
 		}
-		points := make(plotter.XYs, len(e.Series.Seconds))
-		for i := range points {
-			points[i].X, points[i].Y = e.Series.Seconds[i], e.Series.Values[i]
-		}
-		line, err := plotter.NewLine(points)
+		line, _, err := curve(e.Series)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ func Run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("pictures", flag.ContinueOnError)
 	flags.SetOutput(out)
 	results := flags.String("results", "results.json", "`file` with the results")
+	growth := flags.String("growth", "growth.json", "`file` with the results of scenario at")
 	folder := flags.String("o", filepath.Join("..", "docs", "internals", "pictures"), "`folder` for the pictures")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -33,6 +34,11 @@ func Run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	curves, err := Growth(*growth)
+	if err != nil {
+		return err
+	}
+	drawn = append(drawn, curves)
 	if err := os.MkdirAll(*folder, 0o755); err != nil {
 		return err
 	}

@@ -47,15 +47,15 @@ type Entrant struct {
 }
 
 // Series is the course of a measurement, from the round with the median: executions done so far, or the rate of each
-// window, at seconds from the start.
+// window, at seconds from the start. A curve of growth has the medians at each size.
 type Series struct {
-	Seconds []float64 `json:"seconds"`
-	Values  []float64 `json:"values"`
+	At     []float64 `json:"at"`
+	Values []float64 `json:"values"`
 }
 
 // Add adds a point, rounded to milliseconds and whole executions.
 func (s *Series) Add(at time.Duration, value float64) {
-	s.Seconds = append(s.Seconds, float64(at.Milliseconds())/1000)
+	s.At = append(s.At, float64(at.Milliseconds())/1000)
 	s.Values = append(s.Values, math.Round(value))
 }
 

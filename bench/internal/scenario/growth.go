@@ -120,7 +120,7 @@ func (b *Bench) grow(ctx context.Context, d dimension) error {
 						names = append(names, r.name)
 					}
 					c.last = r
-					c.series.Seconds, c.series.Values = append(c.series.Seconds, float64(size)), append(c.series.Values, math.Round(r.value*1000)/1000)
+					c.series.At, c.series.Values = append(c.series.At, float64(size)), append(c.series.Values, math.Round(r.value*1000)/1000)
 				}
 			}
 		}
