@@ -26,7 +26,7 @@ import (
 var providers = []struct {
 	name    string
 	traces  trace.TracerProvider
-	run     float64 // allocations of a run's hooks beside those of the SDK
+	run     float64 // allocations of a run's hooks beside the SDK's
 	created float64 // of a batch's hooks, however large the batch is
 }{
 	{"no tracer", noop.NewTracerProvider(), 2, 7},
